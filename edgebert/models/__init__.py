@@ -1,0 +1,1 @@
+"""The PyTorch reference models, one file a family."""

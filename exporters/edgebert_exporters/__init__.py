@@ -1,0 +1,1 @@
+"""PyTorch in, bundle out."""

@@ -1,0 +1,109 @@
+"""Open a bundle and make sure that it is what was exported.
+
+Opening never runs anything from the folder, never leaves it, and never touches the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgebert_runtime.errors import BundleError, IntegrityError, UnsafeBundleError
+from edgebert_runtime.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
+from edgebert_runtime.onnx_header import check_graph
+
+MAX_MANIFEST_BYTES = 16 << 20
+Verify = Literal["hash", "size"]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened and checked bundle: its folder and its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], verify: Verify = "hash") -> Bundle:
+        """Open ``folder`` and check every file that its manifest lists.
+
+        ``verify="size"`` compares sizes only and skips the SHA-256 of each file, which costs about a second for
+        every gigabyte.
+
+        Raises:
+            BundleError: if the folder is no bundle of this format.
+            IntegrityError: if a file is missing or is not the one that was exported.
+            UnsafeBundleError: if a file lies outside the folder, or a graph holds operators that edgebert never
+                writes.
+        """
+        if verify not in ("hash", "size"):
+            raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
+        path = Path(folder)
+        bundle = cls(path, Manifest.from_json(read_manifest(path)))
+        for name, entry in bundle.manifest.files.items():
+            check_file(path, name, entry, verify)
+        for spec in bundle.manifest.graphs.values():
+            if spec.file not in bundle.manifest.files:
+                raise IntegrityError(f"{path}: {MANIFEST_NAME} lists no size and hash of {spec.file}")
+            check_graph(path, spec, bundle.manifest.files)
+        return bundle
+
+    def graph(self, name: str) -> GraphSpec:
+        """Return the graph called ``name``.
+
+        Raises:
+            BundleError: if the bundle has none of that name.
+        """
+        if name not in self.manifest.graphs:
+            raise BundleError(f"{self.path} has no graph {name!r}, only {sorted(self.manifest.graphs)}")
+        return self.manifest.graphs[name]
+
+
+def read_manifest(path: Path) -> str:
+    """Return the text of the manifest in the folder ``path``."""
+    if not path.exists():
+        raise BundleError(f"{path} does not exist; give the folder that 'edgebert export' wrote")
+    if not path.is_dir():
+        raise BundleError(f"{path} is a file; give the folder that 'edgebert export' wrote")
+    file = path / MANIFEST_NAME
+    if not file.is_file():
+        hint = "; it is a checkpoint: run 'edgebert export' on it first" if (path / "config.json").exists() else ""
+        raise BundleError(f"{path} holds no {MANIFEST_NAME}, so it is not an edgebert bundle{hint}")
+    size = file.stat().st_size
+    if size > MAX_MANIFEST_BYTES:
+        raise BundleError(f"{file} has {size} bytes, more than the {MAX_MANIFEST_BYTES} of any manifest")
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{file} is not UTF-8 ({error.reason} at byte {error.start}); export again") from error
+
+
+def check_file(folder: Path, name: str, entry: FileEntry, verify: Verify) -> None:
+    """Compare one file with its entry in the manifest."""
+    if not name or name != os.path.basename(name) or name in (".", "..") or "\0" in name or "\\" in name:
+        raise UnsafeBundleError(f"{folder}: {MANIFEST_NAME} lists {name!r}, which is not a plain file name")
+    file = folder / name
+    try:
+        status = file.lstat()
+    except OSError as error:
+        raise IntegrityError(f"{file} is missing ({error.strerror}); copy the whole folder, or export again") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeBundleError(f"{file} is a link or a special file; a bundle holds regular files only")
+    if status.st_size != entry.bytes:
+        raise IntegrityError(f"{file} has {status.st_size} bytes, the manifest says {entry.bytes}; copy it again")
+    if verify == "hash" and (found := sha256(file)) != entry.sha256:
+        raise IntegrityError(f"{file} has SHA-256 {found}, the manifest says {entry.sha256}; copy it again")
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file in hex digits."""
+    digest, buffer = hashlib.sha256(), bytearray(1 << 20)
+    view = memoryview(buffer)
+    with open(file, "rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            digest.update(view[:count])
+    return digest.hexdigest()

@@ -1,0 +1,159 @@
+"""The manifest of a bundle: ``edgebert.json`` as frozen dataclasses.
+
+The runtime owns this format; the exporter writes through the same classes. A field is documented where it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from edgebert_runtime.errors import BundleError
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "edgebert.json"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a graph: NumPy dtype name, and a shape of sizes and names of dynamic dimensions."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """One ONNX file and its signature."""
+
+    file: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the model can take, in tokens with special tokens included.
+
+    ``max_tokens`` is the number of positions; ``default_tokens`` is where texts are cut unless asked otherwise.
+    """
+
+    vocab_size: int
+    max_tokens: int
+    default_tokens: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How the weights are stored.
+
+    ``coverage`` counts MatMuls in ``scheme`` of all MatMuls with weights, ``kept`` gives the reason for each one
+    left in float32, and ``safe_cpus`` says where the file computes what its report promises.
+    """
+
+    scheme: str
+    bytes: int
+    coverage: tuple[int, int] = (0, 0)
+    kept: dict[str, str] = field(default_factory=dict)
+    safe_cpus: str = "every CPU that ONNX Runtime supports"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """Size in bytes and SHA-256 in hex digits."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What ``edgebert.json`` holds.
+
+    ``config`` is the model's configuration, ``settings`` what the task needs (pooling, labels, ...), ``decoding``
+    the defaults of generation, ``verification`` what was run when the bundle was made, with figures, and
+    ``report`` what quantization cost.
+    """
+
+    edgebert_version: str
+    family: str
+    task: str
+    target: str
+    config: dict[str, Any]
+    graphs: dict[str, GraphSpec]
+    settings: dict[str, Any]
+    limits: Limits
+    weights: Weights
+    files: dict[str, FileEntry]
+    decoding: dict[str, Any] = field(default_factory=dict)
+    verification: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> str:
+        """Return the text of ``edgebert.json``."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read the text of ``edgebert.json``.
+
+        Raises:
+            BundleError: if it is not JSON, is of another format version, or has missing, unknown or wrongly typed
+                entries.
+        """
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BundleError(f"{MANIFEST_NAME} is not valid JSON ({error}); export the bundle again") from error
+        if not isinstance(data, dict) or "format_version" not in data:
+            raise BundleError(f"{MANIFEST_NAME} has no format_version: not an edgebert bundle")
+        if data["format_version"] != FORMAT_VERSION:
+            raise BundleError(
+                f"{MANIFEST_NAME} has format_version {data['format_version']!r}, this edgebert reads "
+                f"{FORMAT_VERSION}; it was written by edgebert {data.get('edgebert_version', '?')}: "
+                "install that version, or export again with this one"
+            )
+        manifest: Manifest = build(cls, data, MANIFEST_NAME)
+        return manifest
+
+
+def build(kind: Any, value: Any, where: str) -> Any:
+    """Turn parsed JSON into ``kind`` (a dataclass, or a type built of them), checking every type on the way.
+
+    Raises:
+        BundleError: naming the entry that is missing, unknown or of a wrong type.
+    """
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return build_dataclass(kind, value, where)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is dict and isinstance(value, dict):
+        return {key: build(args[1], item, f"{where}: {key}") for key, item in value.items()}
+    if origin is tuple and isinstance(value, list):
+        kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
+        if len(kinds) == len(value):
+            return tuple(build(k, item, f"{where}[{i}]") for i, (k, item) in enumerate(zip(kinds, value, strict=True)))
+    if kind is Any or (origin is types.UnionType and type(value) in args) or type(value) is kind:
+        return value
+    raise BundleError(f"{where} should be {getattr(kind, '__name__', kind)}, is {value!r:.60}; export the bundle again")
+
+
+def build_dataclass(kind: type[T], value: Any, where: str) -> T:
+    """Turn a JSON object into the dataclass ``kind``."""
+    if not isinstance(value, dict):
+        raise BundleError(f"{where} should be an object, is {value!r:.60}; export the bundle again")
+    hints = typing.get_type_hints(kind)
+    entries = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(value.keys() - entries.keys()):
+        raise BundleError(f"{where} has unknown entries {unknown}; it may come from a newer edgebert")
+    required = {n for n, f in entries.items() if f.default is f.default_factory is dataclasses.MISSING}
+    if missing := sorted(required - value.keys()):
+        raise BundleError(f"{where} lacks {missing}; export the bundle again")
+    return kind(**{name: build(hints[name], item, f"{where}: {name}") for name, item in value.items()})
