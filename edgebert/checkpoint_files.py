@@ -1,0 +1,185 @@
+"""Read the files of a checkpoint folder without trusting them.
+
+Only regular files are opened, links only where they stay inside the folder or lead to the ``blobs`` of the hub
+cache that the folder is a snapshot of, and nothing larger than its cap is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edgebert_runtime.errors import CheckpointError
+
+MAX_CONFIG_BYTES = 1 << 20
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+BYTE_ORDER_MARKS = {
+    b"\xef\xbb\xbf": "starts with a UTF-8 byte order mark",
+    b"\xff\xfe": "is UTF-16",
+    b"\xfe\xff": "is UTF-16",
+}
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """A folder with a checkpoint, from which files are read by their plain names."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> CheckpointFolder:
+        """Make sure that ``path`` is a folder.
+
+        Raises:
+            CheckpointError: if it does not exist or is not a folder.
+        """
+        folder = Path(path)
+        if folder.is_dir():
+            return cls(folder)
+        if os.path.lexists(folder):
+            raise CheckpointError(one_line(f"{folder} is not a folder; give the folder that holds config.json"))
+        hint = "give the folder that holds config.json and model.safetensors"
+        if HUB_NAME.fullmatch(str(path)):
+            hint = f"edgebert reads local folders only; for a model of the Hub run 'hf download {path} --local-dir DIR'"
+        raise CheckpointError(one_line(f"{folder} does not exist; {hint}"))
+
+    def has(self, name: str) -> bool:
+        """Say whether the folder has an entry called ``name``, of whatever type."""
+        return os.path.lexists(self.path / name)
+
+    def names(self, limit: int = 8) -> str:
+        """Return the names of some files of the folder, for messages."""
+        with os.scandir(self.path) as entries:
+            found = [entry.name for entry in itertools.islice(entries, limit + 1)]
+        more = ", ..." if len(found) > limit else ""
+        return ", ".join(sorted(found[:limit])) + more if found else "nothing"
+
+    def stream(self, name: str) -> BinaryIO:
+        """Open the regular file ``name`` for reading.
+
+        Raises:
+            CheckpointError: if it is missing, cannot be read, is not a regular file, or is a link out of the folder.
+        """
+        target = os.path.realpath(self.path / name)
+        if not self.allows(target):
+            raise CheckpointError(
+                f"{name} is a link to {target}, outside of the folder; replace the link by the file itself"
+            )
+        try:
+            # Without O_NONBLOCK, opening a named pipe would wait for somebody to write into it.
+            descriptor = os.open(target, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{name} is missing; download the checkpoint again") from error
+        except OSError as error:
+            raise CheckpointError(f"{name} cannot be read ({error.strerror}); check the file") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CheckpointError(f"{name} is not a regular file; put the file itself there")
+        return os.fdopen(descriptor, "rb")
+
+    def allows(self, target: str) -> bool:
+        """Say whether the resolved path ``target`` may be read."""
+        root = Path(os.path.realpath(self.path))
+        roots = [root]
+        if root.parent.name == "snapshots":
+            roots.append(root.parent.parent / "blobs")
+        return any(Path(target).is_relative_to(allowed) for allowed in roots)
+
+    def text(self, name: str, cap: int = MAX_CONFIG_BYTES) -> str:
+        """Return the text of the UTF-8 file ``name``, which may have ``cap`` bytes.
+
+        Raises:
+            CheckpointError: if it cannot be read, is too large, or is not plain UTF-8.
+        """
+        with self.stream(name) as stream:
+            data = stream.read(cap + 1)
+            size = os.fstat(stream.fileno()).st_size
+        if len(data) > cap:
+            raise CheckpointError(f"{name} has {size} bytes, at most {cap} are read; is it the right file?")
+        for mark, what in BYTE_ORDER_MARKS.items():
+            if data.startswith(mark) and not (name == "vocab.txt" and mark == b"\xef\xbb\xbf"):
+                raise CheckpointError(f"{name} {what}; save it as UTF-8 without a byte order mark")
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(
+                f"{name} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+            ) from error
+
+    def json(self, name: str, kind: type[dict[str, Any]] | type[list[Any]] = dict, cap: int = MAX_CONFIG_BYTES) -> Any:
+        """Return what the JSON file ``name`` holds, which must be of type ``kind``.
+
+        Raises:
+            CheckpointError: if it cannot be read, is not JSON, or is of another type.
+        """
+        text = self.text(name, cap)
+        if not text.strip():
+            raise CheckpointError(f"{name} is empty; download it again")
+        value = parse_json(name, text)
+        if not isinstance(value, kind):
+            wanted = "an object" if kind is dict else "a list"
+            raise CheckpointError(f"{name} should hold {wanted}, holds {value!r:.60}; download it again")
+        return value
+
+
+def parse_json(name: str, text: str) -> Any:
+    """Parse JSON that stands in the file ``name`` and that may name no key twice.
+
+    Raises:
+        CheckpointError: if it is not JSON, with the place of the fault, or has a key twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        found = f"{foreign(text.encode(errors='replace')) or 'not valid JSON'} ({error})"
+        raise CheckpointError(f"{name} is {found}; download it again") from error
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object of JSON, refusing a key that stands there twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r:.80} stands there twice")
+    return made
+
+
+def foreign(data: bytes) -> str | None:
+    """Recognise what often lies in the place of a model's file, by its first bytes."""
+    start = data[:256].lstrip().lower()
+    if start.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer and not the file itself: run 'git lfs pull' in the folder"
+    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        return "a web page and not the file itself"
+    if start.startswith((b"pk\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04")):
+        return "a pickle of PyTorch"
+    return None
+
+
+def is_plain(name: object) -> bool:
+    """Say whether ``name`` is the name of a file in the folder and not a path that leads elsewhere."""
+    return (
+        isinstance(name, str)
+        and name not in ("", ".", "..")
+        and not any(part in name for part in ("/", "\\", ":"))
+        and name.isprintable()
+    )
+
+
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first names of a list, and how many there are in all."""
+    shown = ", ".join(f"{name:.120}" for name in names[:limit])
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > limit else shown
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` with everything that would break a line or a terminal made visible."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,209 @@
+"""Turn the tokenizer files of a checkpoint into the text of one ``tokenizer.json``.
+
+The file is taken as it is, without its presets of padding and truncation, or built from ``vocab.txt`` as BERT's
+WordPiece (Devlin et al., 2019). Whatever ids it can give are compared with the vocabulary of the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from edgebert.checkpoint_files import CheckpointFolder, some
+from edgebert.weight_names import SPECIAL_TOKENS, WORDPIECE_CLASSES
+from edgebert_runtime.errors import TokenizerError
+
+READY = "tokenizer.json"
+VOCABULARY = "vocab.txt"
+SETTINGS = "tokenizer_config.json"
+SPECIALS = "special_tokens_map.json"
+OTHERS = ("vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
+MAX_BYTES = 100_000_000
+MAX_SETTINGS_BYTES = 16 << 20
+LONGEST = 1 << 24  # a larger model_max_length means that there is none
+SWITCHES = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+PROBE = "The 3 caf\u00e9s \u4e2d \U0010fffd"  # known and unknown characters
+
+
+@dataclass(frozen=True)
+class TokenizerFile:
+    """The text of tokenizer.json, the length that the checkpoint gives for texts, and notes."""
+
+    text: str
+    model_max_length: int | None
+    notes: tuple[str, ...]
+
+
+def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: bool = False) -> TokenizerFile:
+    """Read or build the tokenizer of a model with ``vocab_size`` token embeddings (None: do not compare).
+
+    ``lowercase`` puts texts in lower case first, which sentence-transformers can ask for beside the tokenizer.
+
+    Raises:
+        CheckpointError: if a file cannot be read.
+        TokenizerError: if there is no tokenizer, it is malformed, or it does not fit the model.
+    """
+    settings = read_settings(folder)
+    if folder.has(READY):
+        data, notes = read_ready(folder, settings)
+        source = READY
+    elif folder.has(VOCABULARY):
+        data, notes = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES), settings)
+        source = VOCABULARY
+    else:
+        found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
+        raise TokenizerError(f"{READY} and {VOCABULARY} are missing{found}; save the tokenizer as {READY}")
+    if lowercase and '"lowercase": true' not in json.dumps(data.get("normalizer")):
+        former = [data["normalizer"]] if data.get("normalizer") else []
+        data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
+    tokenizer = load_tokenizer(source, json.dumps(data))
+    problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
+    if problems:
+        raise TokenizerError("; ".join(f"{source}: {problem}" for problem in problems))
+    if not tokenizer.num_special_tokens_to_add(False):
+        notes.append(f"{source} adds no special tokens to a text")
+    longest = settings.get("model_max_length")
+    sensible = type(longest) is int and 1 <= longest <= LONGEST
+    return TokenizerFile(tokenizer.to_str(), longest if sensible else None, tuple(notes))
+
+
+def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
+    """Return what tokenizer_config.json says, with the special tokens as plain strings."""
+    settings: dict[str, Any] = {}
+    for name in (SPECIALS, SETTINGS):
+        if folder.has(name):
+            settings |= folder.json(name, cap=MAX_SETTINGS_BYTES)
+    for key in SPECIAL_TOKENS:
+        if isinstance(settings.get(key), dict):
+            settings[key] = settings[key].get("content")
+        if not isinstance(settings.get(key, ""), str | None):
+            raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is not a token")
+    for key in SWITCHES:
+        if key in settings and not (type(settings[key]) is bool or (settings[key] is None and key == "strip_accents")):
+            raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is neither true nor false")
+    return settings
+
+
+def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Read tokenizer.json, without presets, and with the spelling rules of tokenizer_config.json."""
+    data = folder.json(READY, cap=MAX_BYTES)
+    data["padding"] = data["truncation"] = None
+    notes = []
+    normalizer = data.get("normalizer")
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        # Where the two disagree, the library that trained the model follows tokenizer_config.json.
+        for key, ours in SWITCHES.items():
+            if key in settings and settings[key] != normalizer.get(ours):
+                notes.append(
+                    f"{READY} has {ours}={normalizer.get(ours)}, {SETTINGS} says {settings[key]} and is followed"
+                )
+                normalizer[ours] = settings[key]
+    return data, notes
+
+
+def build_wordpiece(text: str, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Build BERT's tokenizer from the text of vocab.txt, in which the id of a token is its line, from 0."""
+    kind = settings.get("tokenizer_class")
+    if kind is not None and kind not in WORDPIECE_CLASSES:
+        raise TokenizerError(
+            f"{SETTINGS}: {kind!r:.80} cannot be built from {VOCABULARY}; save the tokenizer as {READY}"
+        )
+    names = {key: settings.get(key) or token for key, token in SPECIAL_TOKENS.items()}
+    vocabulary = parse_vocabulary(text)
+    if missing := [token for key, token in names.items() if token not in vocabulary and key != "mask_token"]:
+        raise TokenizerError(f"{VOCABULARY} lacks the special tokens {some(missing)}; use the one of the model")
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    cls, sep = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    known = [token for token in names.values() if token in vocabulary]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
+    notes = [] if "do_lower_case" in settings else [f"{SETTINGS} does not say do_lower_case; took true, as BERT does"]
+    return json.loads(tokenizer.to_str()), notes
+
+
+def parse_vocabulary(text: str) -> dict[str, int]:
+    """Take the lines of vocab.txt to ids; an empty line stands for an id that no text gives."""
+    vocabulary: dict[str, int] = {}
+    for index, token in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")):
+        if token in vocabulary:
+            raise TokenizerError(
+                f"{VOCABULARY}: line {index + 1} repeats {token!r:.80} of line {vocabulary[token] + 1}; "
+                "use the file that came with the model"
+            )
+        if token:
+            vocabulary[token] = index
+    if not vocabulary:
+        raise TokenizerError(f"{VOCABULARY} is empty; download it again")
+    return vocabulary
+
+
+def load_tokenizer(source: str, text: str) -> Tokenizer:
+    """Load a tokenizer and try it once."""
+    try:
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.encode(PROBE)
+    except BaseException as error:
+        # A panic of the Rust library is no Exception; nothing but its name tells it from an interrupt.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(
+            f"{source} cannot be used by tokenizers {tokenizers.__version__} ({error}); "
+            "save it again, or update tokenizers"
+        ) from error
+    return tokenizer
+
+
+def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
+    """Find ids that the model does not have, and ids that two tokens share."""
+    given = [*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))]
+    if vocab_size is not None and (beyond := [f"{token!r} ({id})" for token, id in given if id >= vocab_size]):
+        yield f"ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use the tokenizer of the model"
+    vocabulary = data.get("model", {}).get("vocab")
+    shared = len(vocabulary) - len(set(vocabulary.values())) if isinstance(vocabulary, dict) else 0
+    if shared:
+        yield f"{shared} ids belong to two tokens; use the tokenizer of the model"
+
+
+def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[str, Any]) -> Iterator[str]:
+    """Find special tokens that are missing, or added under an id that is not theirs."""
+    for key in SPECIAL_TOKENS:
+        token = settings.get(key)
+        if token and tokenizer.token_to_id(token) is None and key != "mask_token":
+            yield f"lacks {token!r:.60}, the {key} of {SETTINGS}; use the tokenizer of the model"
+    for token, id in emitted(data.get("post_processor")):
+        if (known := tokenizer.token_to_id(token)) != id:
+            yield f"post_processor adds {token!r:.60} as id {id}, its id is {known}; save it again"
+
+
+def emitted(processor: Any) -> Iterator[tuple[str, int]]:
+    """Yield every special token that a post-processor can add, with its id."""
+    if not isinstance(processor, dict):
+        return
+    for inner in processor.get("processors") or []:
+        yield from emitted(inner)
+    for key in ("cls", "sep"):  # BertProcessing and RobertaProcessing
+        if isinstance(processor.get(key), list):
+            yield processor[key][0], processor[key][1]
+    specials = processor.get("special_tokens")  # TemplateProcessing
+    for special in specials.values() if isinstance(specials, dict) else ():
+        yield from zip(special["tokens"], special["ids"], strict=True)
