@@ -6,6 +6,7 @@ cache that the folder is a snapshot of, and nothing larger than its cap is read.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import os
@@ -21,9 +22,9 @@ from edgebert_runtime.errors import CheckpointError
 MAX_CONFIG_BYTES = 1 << 20
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 BYTE_ORDER_MARKS = {
-    b"\xef\xbb\xbf": "starts with a UTF-8 byte order mark",
-    b"\xff\xfe": "is UTF-16",
-    b"\xfe\xff": "is UTF-16",
+    codecs.BOM_UTF8: "starts with a UTF-8 byte order mark",
+    codecs.BOM_UTF16_LE: "is UTF-16",
+    codecs.BOM_UTF16_BE: "is UTF-16",
 }
 
 
@@ -56,8 +57,11 @@ class CheckpointFolder:
 
     def names(self, limit: int = 8) -> str:
         """Return the names of some files of the folder, for messages."""
-        with os.scandir(self.path) as entries:
-            found = [entry.name for entry in itertools.islice(entries, limit + 1)]
+        try:
+            with os.scandir(self.path) as entries:
+                found = [entry.name for entry in itertools.islice(entries, limit + 1)]
+        except OSError as error:
+            return f"nothing that can be read: {error.strerror}"
         more = ", ..." if len(found) > limit else ""
         return ", ".join(sorted(found[:limit])) + more if found else "nothing"
 
@@ -92,8 +96,10 @@ class CheckpointFolder:
             roots.append(root.parent.parent / "blobs")
         return any(Path(target).is_relative_to(allowed) for allowed in roots)
 
-    def text(self, name: str, cap: int = MAX_CONFIG_BYTES) -> str:
+    def text(self, name: str, cap: int = MAX_CONFIG_BYTES, *, drop_mark: bool = False) -> str:
         """Return the text of the UTF-8 file ``name``, which may have ``cap`` bytes.
+
+        A byte order mark of UTF-8 is dropped with ``drop_mark``, and is an error otherwise.
 
         Raises:
             CheckpointError: if it cannot be read, is too large, or is not plain UTF-8.
@@ -104,7 +110,7 @@ class CheckpointFolder:
         if len(data) > cap:
             raise CheckpointError(f"{name} has {size} bytes, at most {cap} are read; is it the right file?")
         for mark, what in BYTE_ORDER_MARKS.items():
-            if data.startswith(mark) and not (name == "vocab.txt" and mark == b"\xef\xbb\xbf"):
+            if data.startswith(mark) and not (drop_mark and mark == codecs.BOM_UTF8):
                 raise CheckpointError(f"{name} {what}; save it as UTF-8 without a byte order mark")
         try:
             return data.decode("utf-8-sig")

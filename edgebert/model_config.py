@@ -51,8 +51,6 @@ def read_config(folder: CheckpointFolder) -> tuple[BertConfig, list[str]]:
 def build_config(data: dict[str, Any], problems: list[str]) -> BertConfig | None:
     """Build the configuration, or say in ``problems`` why not."""
     values = {field: data[key] for key, field in BERT_FIELDS.items() if key in data}
-    if isinstance(values.get("layer_norm_eps"), int) and not isinstance(values["layer_norm_eps"], bool):
-        values["layer_norm_eps"] = float(values["layer_norm_eps"])
     required = {f.name for f in dataclasses.fields(BertConfig) if f.default is dataclasses.MISSING}
     missing = [key for key, field in BERT_FIELDS.items() if field in required and key not in data]
     if missing:

@@ -7,6 +7,7 @@ WordPiece (Devlin et al., 2019). Whatever ids it can give are compared with the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ SWITCHES = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-PROBE = "The 3 caf\u00e9s \u4e2d \U0010fffd"  # known and unknown characters
+PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in hardly any vocabulary
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,12 @@ def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: 
         data, notes = read_ready(folder, settings)
         source = READY
     elif folder.has(VOCABULARY):
-        data, notes = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES), settings)
+        data, notes = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), settings)
         source = VOCABULARY
     else:
         found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
         raise TokenizerError(f"{READY} and {VOCABULARY} are missing{found}; save the tokenizer as {READY}")
-    if lowercase and '"lowercase": true' not in json.dumps(data.get("normalizer")):
+    if lowercase and not re.search('"lowercase": true|"Lowercase"', json.dumps(data.get("normalizer"))):
         former = [data["normalizer"]] if data.get("normalizer") else []
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
     tokenizer = load_tokenizer(source, json.dumps(data))
@@ -99,7 +100,8 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict
     data["padding"] = data["truncation"] = None
     notes = []
     normalizer = data.get("normalizer")
-    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+    plain = settings.get("tokenizer_class") in WORDPIECE_CLASSES
+    if plain and isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
         # Where the two disagree, the library that trained the model follows tokenizer_config.json.
         for key, ours in SWITCHES.items():
             if key in settings and settings[key] != normalizer.get(ours):
@@ -179,9 +181,21 @@ def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: 
     if vocab_size is not None and (beyond := [f"{token!r} ({id})" for token, id in given if id >= vocab_size]):
         yield f"ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use the tokenizer of the model"
     vocabulary = data.get("model", {}).get("vocab")
+    for added in data.get("added_tokens") or []:
+        if (known := tokenizer.token_to_id(added["content"])) != added["id"]:
+            yield f"added token {added['content']!r:.60} has id {added['id']}, in use is {known}; save it again"
     shared = len(vocabulary) - len(set(vocabulary.values())) if isinstance(vocabulary, dict) else 0
     if shared:
         yield f"{shared} ids belong to two tokens; use the tokenizer of the model"
+    if drops_text(data):
+        yield "has no token for unknown text and would drop it; use a tokenizer with unk_token"
+
+
+def drops_text(data: dict[str, Any]) -> bool:
+    """Say whether the tokenizer is a BPE without bytes and without a token for what it does not know."""
+    model = data["model"]
+    bpe = model.get("type") == "BPE" and model.get("unk_token") is None and not model.get("byte_fallback")
+    return bpe and '"ByteLevel"' not in json.dumps([data.get("pre_tokenizer"), data.get("normalizer")])
 
 
 def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[str, Any]) -> Iterator[str]:

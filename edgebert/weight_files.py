@@ -46,7 +46,7 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Fit:
-    """Which tensors of the files make each tensor of the model, and which are left over."""
+    """Which tensors of the files make each tensor of the model, and which belong to heads and are left over."""
 
     sources: dict[str, tuple[str, ...]]
     ignored: tuple[str, ...]
@@ -147,8 +147,8 @@ def fit(config: BertConfig, weights: WeightFiles) -> Fit:
         wrong += [fault for name in found if (fault := misfit(name, weights.tensors[name], part))]
         sources[ours] = tuple(found)
     used = {name for names in sources.values() for name in names}
-    left = sorted(set(by_name.values()) - used)
-    ignored = [name for name in left if canonical(name).startswith((*HEADS, *BUFFERS))]
+    left = sorted(name for plain, name in by_name.items() if name not in used and plain not in BUFFERS)
+    ignored = [name for name in left if canonical(name).startswith(HEADS)]
     unexpected = [name for name in left if name not in ignored]
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
     if problems := [f"tensors {kind}: {some(names)}" for kind, names in kinds.items() if names]:
@@ -178,7 +178,7 @@ def load(folder: CheckpointFolder, config: BertConfig, weights: WeightFiles) -> 
         CheckpointError: if a file cannot be read, has changed, or holds numbers that are none.
     """
     if find_weights(folder) != weights:
-        raise CheckpointError(f"{folder.path}: the weights changed while they were read; open the checkpoint again")
+        raise CheckpointError("the weights changed while they were read; open the checkpoint again")
     sources = fit(config, weights).sources
     state: dict[str, Tensor] = {}
     broken: list[str] = []
@@ -188,7 +188,7 @@ def load(folder: CheckpointFolder, config: BertConfig, weights: WeightFiles) -> 
             parts = [read(opened[weights.files[name]], name, broken) for name in names]
             state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
     if broken:
-        raise CheckpointError(f"{folder.path}: weights that are no numbers: {some(broken)}; train or download it again")
+        raise CheckpointError(f"weights are NaN or infinite: {some(broken)}; train the model or download it again")
     with torch.device("meta"):
         model = Bert(config)
     model.load_state_dict(state, strict=True, assign=True)
@@ -200,7 +200,7 @@ def opener(folder: CheckpointFolder, name: str) -> Any:
     try:
         return safetensors.safe_open(os.path.realpath(folder.path / name), framework="pt")
     except (safetensors.SafetensorError, OSError) as error:
-        raise CheckpointError(f"{folder.path / name} cannot be read ({error}); download it again") from error
+        raise CheckpointError(f"{name} cannot be read ({error}); download it again") from error
 
 
 def read(file: Any, name: str, broken: list[str]) -> Tensor:
