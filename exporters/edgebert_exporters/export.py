@@ -1,0 +1,165 @@
+"""Turn a checkpoint into a verified bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgebert import __version__
+from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert.models.bert import SentenceEncoder
+from edgebert_exporters.grid import Batch
+from edgebert_exporters.rendering import TARGETS, render
+from edgebert_exporters.signature import embed_signature
+from edgebert_exporters.staging import staged
+from edgebert_exporters.verify import (
+    TOLERANCE,
+    Floats,
+    Progress,
+    Reference,
+    Worst,
+    batches_of,
+    check_parity,
+    golden_sample,
+    silent,
+)
+from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
+from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.errors import ExportError
+from edgebert_runtime.manifest import Limits, Manifest, Weights
+from edgebert_runtime.session import open_session
+from edgebert_runtime.tokenizer import Tokenizer
+
+TASKS = ("embed",)
+
+
+def export_checkpoint(
+    checkpoint: str | os.PathLike[str],
+    bundle: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    target: str = "cpu",
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Export the checkpoint in the folder ``checkpoint`` to the folder ``bundle`` and verify it on the way.
+
+    ``pooling`` (``cls``, ``mean``, ``max``, ``last``) and ``normalize`` come from the checkpoint's
+    sentence-transformers files unless given. The bundle appears only after the real engine has given what the
+    PyTorch reference gives on every batch of the grid.
+
+    Raises:
+        ExportError: if an option is unknown, the graph cannot be made, or the bundle cannot be written.
+        ParityError: if the graph does not compute what the reference computes.
+        CheckpointError: if the checkpoint is incomplete or damaged.
+    """
+    progress = progress or silent
+    if target not in TARGETS:
+        raise ExportError(f"target {target!r} is not one of {', '.join(TARGETS)}")
+    if (task or "embed") not in TASKS:
+        raise ExportError(f"task {task!r} is not one of {', '.join(TASKS)}")
+    with staged(bundle, force=force) as folder:
+        progress("read checkpoint", 0, 1)
+        opened = open_checkpoint(checkpoint)
+        pooling, normalize = settle_pooling(opened, pooling, normalize)
+        module = SentenceEncoder(opened.load_model(), pooling, normalize).eval()
+        progress("read checkpoint", 1, 1)
+        manifest = write_bundle(folder, opened, module, target, progress)
+        verification = verify_export(folder, manifest, module, progress)
+        write_manifest(folder, dataclasses.replace(manifest, verification=verification))
+    return Bundle.open(bundle, verify="size")
+
+
+def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
+    """Choose the options given, else what the checkpoint says.
+
+    Raises:
+        ExportError: if nobody says how to pool; a guess would give vectors that look right and are not.
+    """
+    pooling = pooling or checkpoint.pooling
+    if pooling is None:
+        raise ExportError(
+            f"{checkpoint.path} holds no 1_Pooling/config.json, so it does not say how token vectors become a "
+            "sentence vector; give --pooling mean, cls, max or last"
+        )
+    return pooling, bool(checkpoint.normalize if normalize is None else normalize)
+
+
+def write_bundle(
+    folder: Path, checkpoint: Checkpoint, module: SentenceEncoder, target: str, progress: Progress
+) -> Manifest:
+    """Render the graph and write everything but the verification into ``folder``."""
+    config = checkpoint.config
+    signature = embed_signature(config.hidden_size)
+    progress("render graph", 0, 1)
+    model = render(module, signature, target)
+    spec = write_graph(model, folder, "model", signature, single_file=target == "portable")
+    progress("render graph", 1, 1)
+    (folder / "tokenizer.json").write_text(checkpoint.tokenizer_json, encoding="utf-8")
+    return Manifest(
+        edgebert_version=__version__,
+        family=checkpoint.family,
+        task="embed",
+        target=target,
+        config=dataclasses.asdict(config),
+        graphs={"model": spec},
+        settings={"pooling": module.pooling, "normalize": module.normalize, "dim": config.hidden_size},
+        limits=Limits(config.vocab_size, checkpoint.max_tokens, checkpoint.default_tokens),
+        weights=Weights("fp32", weight_bytes(model)),
+        files=list_files(folder),
+    )
+
+
+def verify_export(folder: Path, manifest: Manifest, module: SentenceEncoder, progress: Progress) -> dict[str, Any]:
+    """Open the files just written with the real engine and compare them with the reference."""
+    write_manifest(folder, manifest)
+    bundle = Bundle.open(folder)
+    graph = folder / bundle.graph("model").file
+    session = open_session(graph)
+    batches = batches_of(manifest)
+    worst = check_parity(session, reference_of(module), batches, manifest.target, progress)
+    figures = describe(worst)
+    if manifest.target == "portable":
+        plain = check_parity(unoptimized(graph), reference_of(module), batches, "unoptimized", progress)
+        figures["unoptimized"] = describe(plain)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
+    return figures | {"golden": golden_sample(session, tokenizer, manifest)}
+
+
+def describe(worst: Worst) -> dict[str, Any]:
+    """Return the figures of a comparison for the manifest."""
+    return {"batches": worst.batches, "max_error": worst.error, "at": worst.where, "tolerance": TOLERANCE}
+
+
+def unoptimized(graph: Path) -> Any:
+    """Open a graph as other runtimes may run it: node by node, without any rewriting by ONNX Runtime."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+
+def load_reference(checkpoint: Path, pooling: str, normalize: bool) -> SentenceEncoder:
+    """Load the PyTorch reference of the ``embed`` task."""
+    return SentenceEncoder(open_checkpoint(checkpoint).load_model(), pooling, normalize).eval()
+
+
+def reference_of(module: torch.nn.Module) -> Reference:
+    """Wrap a PyTorch module as a function from a batch to its output."""
+
+    def run(batch: Batch) -> Floats:
+        with torch.inference_mode():
+            output = module(*(torch.from_numpy(np.ascontiguousarray(x)) for x in batch.feeds.values()))
+        result: Floats = output.numpy()
+        return result
+
+    return run

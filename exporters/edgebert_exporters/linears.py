@@ -1,0 +1,79 @@
+"""Find what can be quantized in a graph: multiplications by a weight, and tables that rows are gathered from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``output = input @ weight + bias`` for a constant ``weight`` (in, out); ``name`` is the weight's."""
+
+    node: ir.Node
+    name: str
+    weight: Floats
+    input: ir.Value
+    bias: ir.Value | None
+
+    @property
+    def producer(self) -> str:
+        """Return the operator that the input comes from."""
+        node = self.input.producer()
+        return node.op_type if node is not None else ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A constant (rows, dim) from which rows are gathered; ``name`` is the constant's."""
+
+    node: ir.Node
+    name: str
+    weight: Floats
+    indices: ir.Value
+
+
+def constant(value: ir.Value | None) -> Floats | None:
+    """Return the float32 matrix that a value holds, None if it holds anything else."""
+    if value is None or value.const_value is None or value.const_value.dtype != ir.DataType.FLOAT:
+        return None
+    array = value.const_value.numpy()
+    return array if array.ndim == 2 else None
+
+
+def matmuls(model: ir.Model) -> Iterator[tuple[ir.Node, Linear | None]]:
+    """Yield every Gemm and MatMul, as a :class:`Linear` where one side is a constant matrix."""
+    for node in model.graph:
+        if node.domain == "" and node.op_type in ("Gemm", "MatMul"):
+            yield node, as_linear(node)
+
+
+def as_linear(node: ir.Node) -> Linear | None:
+    """Read a Gemm or MatMul as a linear layer, None if it is something else."""
+    weight = constant(node.inputs[1])
+    source, held = node.inputs[0], node.inputs[1]
+    if weight is None or source is None or held is None or held.name is None:
+        return None
+    if node.op_type == "MatMul":
+        return Linear(node, held.name, weight, source, None)
+    options = {name: node.attributes[name].value for name in node.attributes}
+    if options.get("transA", 0) or options.get("alpha", 1.0) != 1.0 or options.get("beta", 1.0) != 1.0:
+        return None
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    return Linear(node, held.name, weight.T if options.get("transB", 0) else weight, source, bias)
+
+
+def tables(model: ir.Model) -> Iterator[Table]:
+    """Yield every Gather of rows from a constant matrix."""
+    for node in model.graph:
+        if node.domain == "" and node.op_type == "Gather" and node.attributes.get_int("axis", 0) == 0:
+            weight, indices = constant(node.inputs[0]), node.inputs[1]
+            name = node.inputs[0].name if node.inputs[0] is not None else None
+            if weight is not None and indices is not None and name is not None:
+                yield Table(node, name, weight, indices)

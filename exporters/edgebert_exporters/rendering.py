@@ -1,0 +1,135 @@
+"""Render a PyTorch module as an ONNX graph for one target."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import torch
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from edgebert.models.operators import rendering
+from edgebert_exporters.signature import Signature
+from edgebert_runtime.errors import ExportError
+
+log = logging.getLogger("edgebert")
+
+TARGETS = ("cpu", "portable")
+# Loads in every onnxruntime that pyproject.toml admits, and in older runtimes on phones and in browsers.
+OPSET = 21
+IR_VERSION = 10
+
+
+def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Model:
+    """Export ``module`` with the dynamic dimensions of ``signature``, in the operators of ``target``.
+
+    Raises:
+        ExportError: if PyTorch cannot export it, or a dimension that should be dynamic came out fixed.
+    """
+    dims = {d: torch.export.Dim(d) for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
+    shapes = tuple({i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs)
+    with rendering(target), quiet("torch.onnx.export"), torch.no_grad():
+        try:
+            program = torch.onnx.export(
+                module.eval(),
+                example(signature),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=[s.name for s in signature.inputs],
+                output_names=[s.name for s in signature.outputs],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises whatever its many stages raise
+            raise ExportError(f"PyTorch could not export {type(module).__name__}: {first_line(error)}") from error
+    assert program is not None
+    model = program.model
+    model.ir_version = IR_VERSION
+    RemoveUnusedNodesPass()(model)
+    strip(model)
+    check_signature(model, signature)
+    if target == "portable":
+        check_portable(model)
+    return model
+
+
+def example(signature: Signature) -> tuple[torch.Tensor, ...]:
+    """Make example inputs: two rows of seven, the second with three positions of padding."""
+    values = {
+        "input_ids": torch.arange(14).reshape(2, 7) % 5,
+        "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3]),
+        "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
+    }
+    return tuple(values[spec.name] for spec in signature.inputs)
+
+
+def strip(model: ir.Model) -> None:
+    """Remove what the exporter notes about itself: stack traces with paths of this machine, module names, versions.
+
+    The same checkpoint then gives the same bytes on every machine.
+    """
+    model.producer_name, model.producer_version, model.doc_string = "edgebert", None, None
+    model.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.graph.name = "edgebert"
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        node.doc_string = None
+        values.extend(node.outputs)
+    for value in values:
+        value.metadata_props.clear()
+        value.doc_string = None
+    model.functions.clear()
+    used = {node.domain for node in model.graph.all_nodes()} | {""}
+    for domain in [d for d in model.opset_imports if d not in used]:
+        del model.opset_imports[domain]
+    for domain in used - {""}:
+        model.opset_imports.setdefault(domain, 1)
+
+
+def check_signature(model: ir.Model, signature: Signature) -> None:
+    """Refuse a graph whose dynamic dimensions were frozen by the exporter."""
+    for spec, value in zip(signature.inputs, model.graph.inputs, strict=True):
+        found = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
+        if found != spec.shape:
+            raise ExportError(f"input {spec.name} came out with shape {found} instead of {spec.shape}")
+    for spec, value in zip(signature.outputs, model.graph.outputs, strict=True):
+        value.shape = ir.Shape(spec.shape)  # some shapes through contrib operators are unknown to the exporter
+
+
+def check_portable(model: ir.Model) -> None:
+    """Refuse a portable graph with operators outside the ONNX standard."""
+    foreign = sorted({f"{n.domain}::{n.op_type}" for n in model.graph.all_nodes() if n.domain != ""})
+    if foreign:
+        raise ExportError(f"the portable target came out with operators outside the standard: {', '.join(foreign)}")
+
+
+@contextlib.contextmanager
+def quiet(what: str) -> Iterator[None]:
+    """Send warnings, prints and log records of other libraries to our log at DEBUG (``-v -v``)."""
+    printed = io.StringIO()
+    torch_log = logging.getLogger("torch.onnx")
+    level, torch_level = torch_log.level, logging.root.manager.disable
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
+        warnings.simplefilter("always")
+        if not log.isEnabledFor(logging.DEBUG):
+            torch_log.setLevel(logging.ERROR)
+            logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            torch_log.setLevel(level)
+            logging.disable(torch_level)
+    for message in [str(w.message) for w in caught] + printed.getvalue().splitlines():
+        if message.strip():
+            log.debug("%s: %s", what, message)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something, or its class."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

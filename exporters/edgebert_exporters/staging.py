@@ -1,0 +1,152 @@
+"""Write a bundle all or nothing.
+
+Files go to a hidden sibling of the destination and become the destination in one rename. Whatever stops the
+process, and whenever, the destination is what it was before, or the new bundle, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgebert_runtime.errors import ExportError
+from edgebert_runtime.manifest import MANIFEST_NAME
+
+
+@contextlib.contextmanager
+def staged(destination: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that becomes ``destination`` when the block ends without an error.
+
+    Raises:
+        ExportError: if the destination exists and ``force`` is not given, is not a bundle, or cannot be written.
+    """
+    target = Path(os.path.abspath(destination))
+    check_destination(target, force)
+    remove_abandoned(target)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.edgebert-", dir=target.parent))
+    except OSError as error:
+        raise ExportError(f"cannot write {target}: {error.strerror}; choose a folder that you may write to") from error
+    lock = lock_folder(folder)
+    try:
+        yield folder
+        for file in folder.iterdir():
+            sync(file)
+        os.chmod(folder, 0o777 & ~current_umask())
+        sync(folder)
+        put_in_place(folder, target)
+    except OSError as error:
+        raise ExportError(f"cannot write {target}: {explain(error)}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def check_destination(target: Path, force: bool) -> None:
+    """Refuse a destination that would destroy something, before any work is done."""
+    if not target.parent.is_dir():
+        raise ExportError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise ExportError(f"{target} exists and is not a folder; choose another destination")
+    if any(target.iterdir()):
+        if not (target / MANIFEST_NAME).is_file():
+            raise ExportError(f"{target} exists and is not an edgebert bundle; choose another destination")
+        if not force:
+            raise ExportError(f"{target} exists; use --force to replace it, or choose another destination")
+
+
+def put_in_place(folder: Path, target: Path) -> None:
+    """Make ``folder`` the destination; what stood there is removed last."""
+    if target.exists():
+        if not exchange(folder, target):
+            old = Path(f"{folder}-old")
+            os.rename(target, old)
+            os.rename(folder, target)
+            shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.rename(folder, target)
+    sync(target.parent)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step; False where the system has no such call."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "linux" and hasattr(libc, "renameat2"):
+        at_cwd, rename_exchange = -100, 2
+        return bool(libc.renameat2(at_cwd, first, at_cwd, second, rename_exchange) == 0)
+    if sys.platform == "darwin" and hasattr(libc, "renamex_np"):
+        rename_swap = 2
+        return bool(libc.renamex_np(first, second, rename_swap) == 0)
+    return False
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Hold a lock that says: the process that writes here is alive. None where the system has no such lock."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return handle
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove the staging folders that killed exports to the same destination left behind."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    for folder in target.parent.glob(f".{target.name}.edgebert-*"):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file or folder to the disk now."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot sync a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def current_umask() -> int:
+    """Return the umask of the process, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def explain(error: OSError) -> str:
+    """Say what an error of the file system means for the person who waits for the bundle."""
+    hints = {
+        errno.ENOSPC: "free some space and try again",
+        errno.EDQUOT: "your quota is used up",
+        errno.EFBIG: "the file system or a limit (ulimit -f) forbids files of this size",
+        errno.EACCES: "choose a folder that you may write to",
+        errno.EROFS: "choose a folder that you may write to",
+    }
+    hint = hints.get(error.errno or 0)
+    text = error.strerror or str(error)
+    return f"{text}; {hint}" if hint else text
