@@ -6,6 +6,7 @@ are (tokens, dim) over the real tokens of the batch; :mod:`edgebert.models.opera
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from edgebert.models.operators import Layout, attention, lay_out
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
     "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
@@ -46,23 +47,19 @@ class BertConfig:
     with_pooler: bool = True
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{field.name}={value!r} is not a whole number from 1 to {LIMITS.get(field.name, 1 << 24)}"
-            for field in fields(self)
-            if field.type == "int"
-            and (
-                type(value := getattr(self, field.name)) is not int
-                or not 1 <= value <= LIMITS.get(field.name, 1 << 24)
-            )
-        ]
+        problems = []
+        for field in fields(self):
+            value, limit = getattr(self, field.name), LIMITS.get(field.name, 1 << 24)
+            if field.type == "int" and (type(value) is not int or not 1 <= value <= limit):
+                problems.append(f"{field.name}={value!r:.60} is not a whole number from 1 to {limit}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
             )
         if not isinstance(self.layer_norm_eps, float) or not 0 < self.layer_norm_eps < 1:
-            problems.append(f"layer_norm_eps={self.layer_norm_eps!r} is not a number between 0 and 1")
-        if self.hidden_act not in ACTIVATIONS:
-            problems.append(f"hidden_act={self.hidden_act!r} is not one of {', '.join(ACTIVATIONS)}")
+            problems.append(f"layer_norm_eps={self.layer_norm_eps!r:.60} is not a number between 0 and 1")
+        if not isinstance(self.hidden_act, str) or self.hidden_act not in ACTIVATIONS:
+            problems.append(f"hidden_act={self.hidden_act!r:.60} is not one of {', '.join(ACTIVATIONS)}")
         if problems:
             raise ValueError("; ".join(problems))
 
