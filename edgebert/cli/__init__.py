@@ -1,0 +1,69 @@
+"""The command line: ``edgebert``, or ``python -m edgebert``.
+
+A command checks its options, calls the library and prints. Its module is imported when it is asked for, and imports
+nothing heavier than click; NumPy, ONNX Runtime and torch wait until the command runs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from edgebert import __version__
+from edgebert.cli.errors import boundary
+from edgebert.cli.logs import log_to_stderr, logging_options, unwrapped
+
+COMMANDS = ("export", "quantize", "verify", "info", "embed", "bench", "doctor")
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module on demand, and reports every error of a command in one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += logging_options()
+        self.help = unwrapped(self.help)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order in which a model passes through them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command called ``cmd_name``: it has the name of its module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"edgebert.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command inside the error boundary."""
+        with boundary(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="edgebert")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    r"""Take a Transformer trained in PyTorch and run it anywhere ONNX Runtime runs.
+
+    \b
+    Example:
+        edgebert export all-MiniLM-L6-v2/ minilm/
+        edgebert embed minilm/ "A text." "Another text."
+
+    Results go to standard output, everything else to standard error.
+
+    \b
+    Exit codes:
+        0    done
+        1    failed: one line on standard error says why
+        2    wrong usage: an unknown command or option, or a value that it cannot take
+        130  interrupted with Ctrl-C; 143 terminated; 141 the reader of the output went away
+    """
+    ctx.with_resource(log_to_stderr(ctx))

@@ -1,0 +1,202 @@
+"""What this machine has, and what is wrong with it, for ``edgebert doctor``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import io
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgebert.cli.errors import describe, one_line
+
+PACKAGES = ("numpy", "tokenizers", "click", "onnxruntime", "onnxruntime-gpu")
+EXPORT_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "safetensors")
+# Each of these installs the module onnxruntime over that of the others.
+BUILDS = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-directml",
+    "onnxruntime-openvino",
+    "onnxruntime-qnn",
+    "onnxruntime-rocm",
+    "onnxruntime-training",
+)
+KNOWN_BAD = {"safetensors": ("0.8.0rc0",)}
+USED_PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda"}
+
+X86_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx_vnni": "AVX-VNNI",
+    "avx512_vnni": "AVX512-VNNI",
+    "amx_int8": "AMX-INT8",
+}
+ARM_FEATURES = {"asimddp": "dot product", "i8mm": "int8 matrix products", "sve": "SVE"}
+
+# y = -x for one float: the smallest model that shows whether a provider computes.
+NEGATION = bytes.fromhex(
+    "080812003a320a0b0a017812017922034e65671201675a0f0a0178120a0a08080112040a020801"
+    "620f0a0179120a0a08080112040a02080142040a001011"
+)
+
+
+@dataclass
+class Diagnosis:
+    """What was found; ``broken`` stops edgebert from working, ``advice`` does not."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+
+def diagnose() -> Diagnosis:
+    """Look at the packages, the providers and the CPU."""
+    found = Diagnosis()
+    versions = {name: version(name) for name in ("edgebert", *PACKAGES, *EXPORT_PACKAGES)}
+    python = f"{platform.python_version()} ({platform.python_implementation()})"
+    found.facts["system"] = {"python": python, "platform": platform.platform()}
+    found.facts["packages"] = versions
+    found.broken += [*wrong_versions(versions), *broken_imports(versions), *rival_builds()]
+    if missing := [name for name in EXPORT_PACKAGES if versions[name] is None]:
+        found.advice.append(f'to export and quantize, install {", ".join(missing)}: pip install "edgebert[export]"')
+    found.facts["providers"] = providers(found)
+    found.facts["cpu"] = cpu(found)
+    return found
+
+
+def version(distribution: str) -> str | None:
+    """Return the installed version, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def wrong_versions(versions: dict[str, str | None]) -> Iterator[str]:
+    """Name the packages that are too old, or known to be faulty."""
+    lowest = floors()
+    for name, installed in versions.items():
+        if installed is None:
+            continue
+        floor, extra = lowest.get(name, ("0", None))
+        target = f"edgebert[{extra}]" if extra else "edgebert"
+        if release(installed) < release(floor):
+            yield f'{name} {installed} is older than {floor}; run: pip install -U "{target}"'
+        if installed in KNOWN_BAD.get(name, ()):
+            yield f'{name} {installed} is a faulty release; run: pip install -U "{name}!={installed}"'
+
+
+def floors() -> dict[str, tuple[str, str | None]]:
+    """Return the lowest version of each requirement, and the extra that asks for it, as edgebert's metadata says."""
+    try:
+        requirements = importlib.metadata.requires("edgebert") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    pattern = re.compile(r"([\w.-]+)>=([\d.]+)(?:.*extra == ['\"](\w+)['\"])?")
+    matches = filter(None, map(pattern.match, requirements))
+    return {match[1]: (match[2], match[3]) for match in matches}
+
+
+def release(number: str) -> tuple[int, ...]:
+    """Return the numbers of a version for comparing: ``1.28.0+cpu`` gives ``(1, 28, 0)``."""
+    return tuple(int(part) for part in re.findall(r"\d+", number.partition("+")[0]))
+
+
+def broken_imports(versions: dict[str, str | None]) -> Iterator[str]:
+    """Import what the runtime needs, and name what cannot be imported."""
+    for module, remedy in (
+        ("numpy", "pip install --force-reinstall edgebert"),
+        ("tokenizers", "pip install --force-reinstall edgebert"),
+        ("onnxruntime", 'pip install "edgebert[cpu]", or "edgebert[cuda]" for an NVIDIA GPU'),
+    ):
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a damaged package can raise anything
+            there = versions[module] or (module == "onnxruntime" and versions["onnxruntime-gpu"])
+            what = f"cannot be imported: {one_line(describe(error))}" if there else "is not installed"
+            yield f"{module} {what}; run: {remedy}"
+
+
+def rival_builds() -> Iterator[str]:
+    """Find two builds of ONNX Runtime that overwrite each other's files."""
+    installed = [name for name in BUILDS if version(name) is not None]
+    if len(installed) > 1:
+        extra = "cuda" if "onnxruntime-gpu" in installed else "cpu"
+        yield (
+            f"{' and '.join(installed)} are both installed, and overwrite each other's files; run: "
+            f'pip uninstall -y {" ".join(installed)} && pip install "edgebert[{extra}]"'
+        )
+
+
+def providers(found: Diagnosis) -> dict[str, str]:
+    """Say for each provider of ONNX Runtime whether it computes."""
+    try:
+        import onnxruntime
+
+        available = onnxruntime.get_available_providers()
+    except Exception:  # already reported by broken_imports
+        return {}
+    states = {name: probe(name) if name in USED_PROVIDERS else "not used by edgebert" for name in available}
+    for name, state in states.items():
+        if name in USED_PROVIDERS and state != "works":
+            found.broken.append(f"device {USED_PROVIDERS[name]} does not work: {state}")
+    return states
+
+
+def probe(provider: str) -> str:
+    """Run a tiny model on ``provider``; return "works", or why it does not."""
+    import numpy as np
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if provider != "CPUExecutionProvider":
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # ONNX Runtime prints some of its troubles
+            if provider == "CUDAExecutionProvider" and hasattr(onnxruntime, "preload_dlls"):
+                onnxruntime.preload_dlls()
+            session = onnxruntime.InferenceSession(NEGATION, options, providers=[provider])
+            (result,) = session.run(None, {"x": np.ones(1, np.float32)})
+    except Exception as error:  # ONNX Runtime raises classes of its own, and UserWarning where warnings are errors
+        return one_line(str(error))[:300]
+    if session.get_providers()[0] != provider:
+        return f"ONNX Runtime fell back to {session.get_providers()[0]}"
+    return "works" if result.tolist() == [-1.0] else f"computes {result.tolist()} where -1.0 is right"
+
+
+def cpu(found: Diagnosis) -> dict[str, Any]:
+    """Return the processor, its instructions that matter here, and how many threads there are."""
+    facts: dict[str, Any] = {"machine": platform.machine() or "unknown", "features": "unknown"}
+    flags = cpu_flags()
+    if flags is not None:
+        names = ARM_FEATURES if "asimd" in flags else X86_FEATURES
+        facts["features"] = {label: flag in flags for flag, label in names.items()}
+        if not flags & {"avx_vnni", "avx512_vnni", "asimddp"}:
+            found.advice.append(
+                "this CPU has no int8 dot product: measure int8 bundles with 'edgebert bench' before use"
+            )
+    facts["threads"] = {"of the machine": os.cpu_count(), "for this process": usable_cpus()}
+    return facts
+
+
+def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str] | None:
+    """Return the instruction sets that Linux lists, or None where it lists none."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return set(match[1].split()) if match else None
+
+
+def usable_cpus() -> int | None:
+    """Return how many CPUs this process may use."""
+    return os.cpu_count()

@@ -1,0 +1,77 @@
+"""``edgebert export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgebert.cli.logs import Command
+from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
+from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
+from edgebert.cli.summary import as_dict, headline
+
+
+@click.command(cls=Command)
+@click.argument("checkpoint", type=FOLDER)
+@bundle_argument
+@click.option(
+    "--task", type=click.Choice(["embed"]), show_default="what the checkpoint is for", help="What the bundle is for."
+)
+@click.option(
+    "--target",
+    type=click.Choice(["cpu", "portable"]),
+    default="cpu",
+    help="cpu is fastest in ONNX Runtime on a CPU; portable has standard ONNX operators only, for other engines.",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["cls", "mean", "max", "last"]),
+    show_default="what the checkpoint says",
+    help="How token vectors become the vector of a text.",
+)
+@click.option(
+    "--normalize/--no-normalize",
+    default=None,
+    show_default="what the checkpoint says",
+    help="Whether to scale vectors to length 1.",
+)
+@force_option
+@json_option
+def export(
+    checkpoint: Path,
+    bundle: Path,
+    task: str | None,
+    target: str,
+    pooling: str | None,
+    normalize: bool | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    r"""Turn the folder CHECKPOINT into the folder BUNDLE, verified.
+
+    \b
+    Example:
+        edgebert export all-MiniLM-L6-v2/ minilm/
+
+    CHECKPOINT is a local folder with config.json, safetensors and the tokenizer's files. The result is compared with
+    PyTorch over batches, lengths and paddings. If it differs, that is an error, and BUNDLE is left as it was.
+    """
+    import edgebert_exporters
+
+    with step_progress() as progress:
+        made = edgebert_exporters.export_checkpoint(
+            checkpoint,
+            bundle,
+            task=task,
+            target=target,
+            pooling=pooling,
+            normalize=normalize,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        echo_json(as_dict(made))
+        return
+    echo_table([*headline(made), *flatten(made.manifest.settings)])
+    echo_table(flatten(made.manifest.verification), title="verified against PyTorch")

@@ -1,0 +1,39 @@
+"""``edgebert info``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgebert.cli.logs import Command
+from edgebert.cli.options import bundle_argument, json_option
+from edgebert.cli.output import echo_json, echo_table, flatten, size
+from edgebert.cli.summary import as_dict, details, headline
+
+
+@click.command(cls=Command)
+@bundle_argument
+@json_option
+def info(bundle: Path, as_json: bool) -> None:
+    r"""Show what BUNDLE is, what it takes, and how it was verified.
+
+    \b
+    Example:
+        edgebert info minilm/
+
+    Sizes are compared with the manifest; 'edgebert verify' compares the hashes too.
+    """
+    import edgebert_runtime
+
+    opened = edgebert_runtime.Bundle.open(bundle, verify="size")
+    if as_json:
+        echo_json(as_dict(opened))
+        return
+    manifest = opened.manifest
+    echo_table([*headline(opened), *details(opened)])
+    echo_table(flatten(manifest.settings), title="settings")
+    echo_table(flatten(manifest.verification), title="verified against PyTorch")
+    echo_table(flatten(manifest.report) if manifest.report else (), title="report")
+    echo_table(manifest.weights.kept.items(), title="left in float32")
+    echo_table([(name, size(entry.bytes)) for name, entry in manifest.files.items()], title="files")

@@ -1,0 +1,95 @@
+"""Logging to standard error, and the options ``--verbose`` and ``--debug`` that every command takes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from edgebert.cli.errors import DEBUG, one_line
+
+VERBOSE = "edgebert.verbose"
+OURS = ("edgebert", "edgebert_exporters", "edgebert_runtime")
+
+
+class Command(click.Command):
+    """A command that takes ``--verbose`` and ``--debug`` after its name as well as before it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += logging_options()
+        self.help = unwrapped(self.help)
+
+
+def unwrapped(text: str | None) -> str | None:
+    r"""Turn the ``\b`` of a raw docstring into the character with which click keeps a paragraph's lines as they are."""
+    return text and text.replace("\\b", "\b")
+
+
+def logging_options() -> list[click.Parameter]:
+    """Return fresh ``--verbose`` and ``--debug`` options."""
+    return [
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            expose_value=False,
+            callback=add_verbosity,
+            show_default=False,
+            help="Log progress to standard error; -vv logs details, and what other libraries say.",
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            expose_value=False,
+            callback=set_debug,
+            help="Show the traceback of an error.",
+        ),
+    ]
+
+
+def add_verbosity(ctx: click.Context, _param: click.Parameter, value: int) -> None:
+    """Add up the ``-v`` given before and after the command's name."""
+    ctx.meta[VERBOSE] = ctx.meta.get(VERBOSE, 0) + value
+    set_levels(ctx.meta[VERBOSE])
+
+
+def set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Remember ``--debug`` for the error boundary."""
+    ctx.meta[DEBUG] = ctx.meta.get(DEBUG, False) or value
+
+
+def set_levels(verbosity: int) -> None:
+    """Let our packages log warnings, then progress, then details."""
+    for name in OURS:
+        logging.getLogger(name).setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+
+
+class EchoHandler(logging.Handler):
+    """Writes one line a record to standard error; other libraries are heard at ``-vv`` only."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        super().__init__()
+        self.meta = ctx.meta
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        if record.name.partition(".")[0] in OURS or self.meta.get(VERBOSE, 0) >= 2:
+            click.echo(f"edgebert: {record.levelname.lower()}: {one_line(record.getMessage())}", err=True)
+
+
+@contextlib.contextmanager
+def log_to_stderr(ctx: click.Context) -> Iterator[None]:
+    """Send log records and Python's warnings to standard error while the command runs."""
+    handler, root = EchoHandler(ctx), logging.getLogger()
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        for name in OURS:
+            logging.getLogger(name).setLevel(logging.NOTSET)

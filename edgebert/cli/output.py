@@ -1,0 +1,104 @@
+"""How results are printed: JSON, tables, sizes, and progress on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+
+StepProgress = Callable[[str, int, int], None]
+Row = tuple[str, str]
+
+
+def echo_json(value: object) -> None:
+    """Print ``value`` as JSON."""
+    click.echo(json.dumps(value, indent=2, default=plain))
+
+
+def plain(value: Any) -> Any:
+    """Turn what JSON does not know, such as a NumPy number or a path, into what it knows."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def echo_table(rows: Iterable[Row], title: str | None = None) -> None:
+    """Print rows of a label and a text, the texts below each other."""
+    rows = list(rows)
+    if title and rows:
+        click.echo(f"\n{title}")
+    width = max((len(label) for label, _ in rows), default=0)
+    for label, text in rows:
+        click.echo(f"{'  ' if title else ''}{label:<{width}}  {text}".rstrip())
+
+
+def flatten(value: object, label: str = "") -> Iterator[Row]:
+    """Turn nested dictionaries into rows, one for each figure."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from flatten(item, f"{label} {key}".strip().replace("_", " "))
+    else:
+        yield label, number(value)
+
+
+def number(value: object) -> str:
+    """Format a figure for reading."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(number(item) for item in value) or "none"
+    return "none" if value is None or value == {} else str(value)
+
+
+def size(count: int) -> str:
+    """Format a number of bytes."""
+    amount = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if amount < 1000:
+            return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def stderr_is_terminal() -> bool:
+    """Say whether somebody watches standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def step_progress() -> Iterator[StepProgress | None]:
+    """Yield a function that shows a bar for each step of a long task, or None where nobody watches."""
+    if not stderr_is_terminal():
+        yield None
+        return
+    with contextlib.ExitStack() as bars:
+        name: str | None = None
+        bar: Any = None
+
+        def advance(step: str, done: int, total: int) -> None:
+            nonlocal name, bar
+            if step != name:
+                bars.close()
+                name, bar = step, bars.enter_context(click.progressbar(length=total, label=step, file=sys.stderr))
+            bar.update(done - bar.pos)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def count_progress(total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Yield a function that moves a bar by a number of units; ``total`` is None if nobody knows the end."""
+    if not (shown and stderr_is_terminal()):
+        yield lambda _count: None
+        return
+    endless: Iterator[None] = (None for _ in ())  # click asks for a length, or for an iterable without one
+    with click.progressbar(endless, length=total, label="embed", show_pos=total is None, file=sys.stderr) as bar:
+        yield bar.update

@@ -1,0 +1,79 @@
+"""``edgebert quantize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgebert.cli.logs import Command
+from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
+from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
+from edgebert.cli.summary import as_dict, headline
+from edgebert.cli.texts import read_texts
+
+
+@click.command(cls=Command)
+@bundle_argument
+@click.argument("out", type=FOLDER)
+@click.option("--scheme", type=click.Choice(["int8"]), default="int8", help="How the weights are stored.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    show_default="nothing",
+    help="Leave the layers whose name matches in float32, as in '*.output.*'. May be given several times.",
+)
+@click.option(
+    "--calibration",
+    type=FOLDER,
+    metavar="FILE",
+    show_default="built-in sample texts",
+    help="Texts of your own, UTF-8, one a line, on which to measure what was lost.",
+)
+@click.option(
+    "--min-agreement",
+    type=click.FloatRange(0, 1),
+    show_default="report only",
+    help="Fail if the result agrees with the original less than this, from 0 to 1.",
+)
+@force_option
+@json_option
+def quantize(
+    bundle: Path,
+    out: Path,
+    scheme: str,
+    exclude: tuple[str, ...],
+    calibration: Path | None,
+    min_agreement: float | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    r"""Store the weights of BUNDLE in fewer bits, in the folder OUT.
+
+    \b
+    Example:
+        edgebert quantize minilm/ minilm-int8/ --min-agreement 0.99
+
+    Reports which layers were quantized, the size and speed of both, and how far the results differ.
+    """
+    import edgebert_exporters
+
+    with step_progress() as progress:
+        made = edgebert_exporters.quantize_bundle(
+            bundle,
+            out,
+            scheme=scheme,
+            exclude=exclude,
+            calibration=None if calibration is None else read_texts(calibration),
+            min_agreement=min_agreement,
+            force=force,
+            progress=progress,
+        )
+    if as_json:
+        echo_json(as_dict(made))
+        return
+    echo_table(headline(made))
+    for part, figures in made.manifest.report.items():
+        echo_table(flatten(figures), title=part.replace("_", " "))
+    echo_table(made.manifest.weights.kept.items(), title="left in float32")

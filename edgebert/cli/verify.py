@@ -1,0 +1,35 @@
+"""``edgebert verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgebert.cli.logs import Command
+from edgebert.cli.options import FOLDER, bundle_argument, json_option
+from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
+
+
+@click.command(cls=Command)
+@bundle_argument
+@click.argument("checkpoint", type=FOLDER, required=False)
+@json_option
+def verify(bundle: Path, checkpoint: Path | None, as_json: bool) -> None:
+    r"""Check that BUNDLE is whole and computes what it should.
+
+    \b
+    Example:
+        edgebert verify minilm/ all-MiniLM-L6-v2/
+
+    Every file is compared with the hash in the manifest, and the engine with itself. With CHECKPOINT, it is compared
+    with PyTorch as well, over batches, lengths and paddings. Any difference beyond tolerance is an error.
+    """
+    import edgebert_exporters
+
+    with step_progress() as progress:
+        figures = edgebert_exporters.verify_bundle(bundle, checkpoint, progress=progress)
+    if as_json:
+        echo_json(figures)
+    else:
+        echo_table([("bundle", click.format_filename(bundle)), ("result", "verified"), *flatten(figures)])
