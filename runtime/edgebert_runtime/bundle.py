@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from edgebert_runtime.errors import BundleError, IntegrityError, UnsafeBundleError
+from edgebert_runtime.graph_check import check_graph
 from edgebert_runtime.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
-from edgebert_runtime.onnx_header import check_graph
 
 MAX_MANIFEST_BYTES = 16 << 20
 Verify = Literal["hash", "size"]

@@ -1,0 +1,118 @@
+"""Check what callers hand in before anything else sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgebert_runtime.errors import InputError, LimitError
+
+MAX_CHARACTERS = 1_000_000
+Errors = Literal["strict", "replace"]
+TokenIds: TypeAlias = "list[int] | tuple[int, ...] | NDArray[np.integer[Any]]"
+Item: TypeAlias = "str | TokenIds"
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> int:
+    """Return an option that must be a whole number from ``low`` to ``high``.
+
+    Raises:
+        InputError: naming the option and the value.
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{name}={value!r:.60} is not a whole number")
+    if not low <= value <= high:
+        raise InputError(f"{name}={value} is not between {low} and {high}")
+    return int(value)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Make sure that an option is one of ``choices``.
+
+    Raises:
+        InputError: naming the option and the value.
+    """
+    if value not in choices:
+        raise InputError(f"{name}={value!r:.60} is not one of {', '.join(choices)}")
+
+
+def iterate(items: Iterable[Item], example: str) -> Iterator[Item]:
+    """Return an iterator over ``items``; ``example`` shows how to call with several texts.
+
+    Raises:
+        InputError: if ``items`` is one text, or nothing that has an order.
+    """
+    if isinstance(items, (str, bytes, bytearray)):
+        raise InputError(f"one {type(items).__name__} was given where several texts go; write {example}")
+    if isinstance(items, (Mapping, set, frozenset)) or not isinstance(items, Iterable):
+        raise InputError(f"{type(items).__name__} was given where several texts go; write {example}")
+    return iter(items)
+
+
+def check_text(text: str, index: int, errors: Errors) -> str:
+    """Return a text that can be tokenized.
+
+    ``errors="replace"`` puts U+FFFD in the place of each lone surrogate, as they come out of damaged files.
+
+    Raises:
+        InputError: for a lone surrogate.
+        LimitError: for more than ``MAX_CHARACTERS`` characters.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise LimitError(f"text {index} has {len(text)} characters, the limit is {MAX_CHARACTERS}; split it")
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        if errors == "replace":
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        raise InputError(
+            f"text {index} has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}; "
+            'repair it, or pass errors="replace"'
+        ) from None
+    return text
+
+
+def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> NDArray[np.int64]:
+    """Return token ids as an array (seq,) of int64.
+
+    Raises:
+        InputError: if they are not whole numbers from 0 to ``vocab_size - 1``, or there are none.
+        LimitError: if there are more than ``max_tokens``.
+    """
+    array = np.asarray(ids) if isinstance(ids, np.ndarray) else listed(ids, index)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"text {index} is an array of {array.dtype} with shape {array.shape}, not a list of token ids")
+    if not array.size:
+        raise InputError(f"text {index} is an empty list of token ids; give at least one")
+    if array.size > max_tokens:
+        raise LimitError(f"text {index} has {array.size} token ids, the limit is {max_tokens}")
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= vocab_size:
+        wrong = low if low < 0 else high
+        at = int(np.flatnonzero(array == wrong)[0])
+        raise InputError(f"text {index} has token id {wrong} at position {at}, the vocabulary is 0 to {vocab_size - 1}")
+    return array.astype(np.int64)
+
+
+def listed(ids: list[int] | tuple[int, ...], index: int) -> NDArray[Any]:
+    """Make an array of a list that holds whole numbers only."""
+    for position, value in enumerate(ids):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise InputError(
+                f"text {index} holds {value!r:.40} ({type(value).__name__}) at position {position}, not a token id"
+            )
+    try:
+        return np.array(ids, dtype=np.int64)
+    except OverflowError:
+        raise InputError(f"text {index} holds a token id of more than 63 bits") from None
+
+
+def refuse(item: object, index: int) -> InputError:
+    """Return the error for something that is neither a text nor token ids."""
+    hint = "; put the ids of one text in a list of their own" if isinstance(item, (int, np.integer)) else ""
+    return InputError(f"text {index} is {type(item).__name__}, not str or a list of token ids{hint}")

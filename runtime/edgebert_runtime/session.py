@@ -1,0 +1,225 @@
+"""Open ONNX Runtime sessions, and say what was really obtained.
+
+The only module that touches onnxruntime. It is imported inside functions: a process that forks before it opens a
+session never has ONNX Runtime's threads and locks to inherit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgebert_runtime.device_errors import explain_cuda, explain_open, explain_run, no_onnxruntime
+from edgebert_runtime.errors import DeviceError, ForkError
+from edgebert_runtime.inputs import check_whole
+from edgebert_runtime.threads import available_threads
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+logger = logging.getLogger("edgebert")
+
+CUDA = "CUDAExecutionProvider"
+MAX_THREADS = 1024
+# Operators that carry the work. ONNX Runtime itself puts shape arithmetic on the CPU; one of these there means that
+# the graph was rendered for another device.
+HEAVY = re.compile("Gemm|MatMul|Attention|LSTM")
+
+
+class Runnable(Protocol):
+    """What an engine needs of a session."""
+
+    def run(self, output_names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """Compute the outputs called ``output_names``."""
+
+
+class Session:
+    """An open session: where it runs, with how many threads, and why not elsewhere if that was asked for."""
+
+    def __init__(self, inner: Any, device: str, threads: int, fallback: str | None = None) -> None:
+        self.inner = inner
+        self.device = device
+        self.threads = threads
+        self.fallback = fallback
+        self.process = os.getpid()
+
+    def run(self, output_names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """Compute the outputs called ``output_names``.
+
+        Raises:
+            ForkError: in a process forked after the session was opened.
+            DeviceError: if memory runs out; the session stays usable.
+            EdgebertError: if ONNX Runtime fails otherwise.
+        """
+        check_process(self.process)
+        try:
+            outputs: list[NDArray[np.float32]] = self.inner.run(output_names, feeds)
+        except Exception as error:  # its exceptions share no base class but this
+            raise explain_run(error) from error
+        return outputs
+
+    def __repr__(self) -> str:
+        return f"Session(device={self.device!r}, threads={self.threads})"
+
+
+def check_process(opened_in: int) -> None:
+    """Make sure that this is the process in which something was opened.
+
+    Raises:
+        ForkError: in a child forked since: it has the session's memory, but none of its threads.
+    """
+    if os.getpid() != opened_in:
+        raise ForkError(
+            f"this engine was loaded in process {opened_in} and is used in its fork {os.getpid()}; load it after the "
+            'fork, or start processes with the "spawn" or "forkserver" method'
+        )
+
+
+def parse_device(device: str) -> tuple[str, int]:
+    """Split ``cpu``, ``cuda``, ``cuda:1`` or ``auto`` into its kind and index.
+
+    Raises:
+        DeviceError: if it is none of these.
+    """
+    match = re.fullmatch(r"(cpu|auto|cuda)|cuda:([0-9]{1,3})", device) if isinstance(device, str) else None
+    if not match:
+        raise DeviceError(f"device={device!r} is not one of cpu, cuda, cuda:N (N counts GPUs from 0), auto")
+    return match[1] or "cuda", int(match[2] or 0)
+
+
+def open_session(file: Path, *, device: str = "cpu", threads: int | None = None) -> Session:
+    """Open a session over the ONNX model in ``file``.
+
+    ``threads=None`` takes as many as affinity and control group allow. ``auto`` tries CUDA, and when that fails
+    logs why and runs on the CPU.
+
+    Raises:
+        DeviceError: if the device cannot be had, onnxruntime is not installed, or memory runs out.
+        BundleError: if ONNX Runtime refuses the model.
+    """
+    kind, index = parse_device(device)
+    if threads is not None:
+        check_whole("threads", threads, 1, MAX_THREADS)
+    if kind == "cpu":
+        return open_on_cpu(file, threads)
+    try:
+        return open_on_cuda(file, index, threads)
+    except DeviceError as error:
+        if kind == "cuda":
+            raise
+        logger.warning("running on the CPU: %s", error)
+        session = open_on_cpu(file, threads)
+        session.fallback = str(error)
+        return session
+
+
+def import_onnxruntime() -> Any:
+    """Import onnxruntime.
+
+    Raises:
+        DeviceError: saying what to install, if it is not there.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise no_onnxruntime(error) from error
+    return onnxruntime
+
+
+def session_options(onnxruntime: Any, threads: int) -> Any:
+    """Return the options that all sessions share.
+
+    Each session has its own threads. The pool that ONNX Runtime can share between sessions is no alternative: once
+    a process has it, every session that wants threads of its own is refused, those of other libraries included.
+    What makes several pools fight for the cores is that their threads spin between runs, so that is switched off;
+    within a run they spin, which is worth a third of the speed.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    # Memory patterns are kept for every shape seen: memory grows without end when lengths vary.
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Exact products of 8-bit numbers on x86-64 without VNNI, where they saturate otherwise. No effect elsewhere.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
+
+
+def create(onnxruntime: Any, file: Path, options: Any, providers: Sequence[Any]) -> Any:
+    """Create an InferenceSession that neither retries on other providers nor prints."""
+    # Add and LayerNormalization apart are faster on CPUs than fused.
+    arguments = {"providers": providers, "disabled_optimizers": ["SkipLayerNormFusion"], "enable_fallback": 0}
+    try:
+        return onnxruntime.InferenceSession(os.fspath(file), options, **arguments)
+    except RuntimeError as error:
+        if "global thread pool" not in str(error):
+            raise
+    # The application has made a pool for the whole process, which then allows no other.
+    options.use_per_session_threads = False
+    return onnxruntime.InferenceSession(os.fspath(file), options, **arguments)
+
+
+def open_on_cpu(file: Path, threads: int | None) -> Session:
+    """Open a session on the CPU."""
+    onnxruntime = import_onnxruntime()
+    count = threads or available_threads()
+    try:
+        inner = create(onnxruntime, file, session_options(onnxruntime, count), ["CPUExecutionProvider"])
+    except Exception as error:
+        raise explain_open(file, error) from error
+    return Session(inner, "cpu", count)
+
+
+def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
+    """Open a session on a GPU, and make sure that the work happens there."""
+    onnxruntime = import_onnxruntime()
+    if CUDA not in onnxruntime.get_available_providers():
+        raise explain_cuda(f"cuda:{index}", None)
+    if hasattr(onnxruntime, "preload_dlls"):  # the CUDA libraries that pip installed; prints nothing when told so
+        preload(onnxruntime)
+    count = threads or available_threads()
+    options = session_options(onnxruntime, count)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # Grow the arena by what is asked for, not by doubling: lengths vary, and doubling is never given back.
+    provider = (CUDA, {"device_id": str(index), "arena_extend_strategy": "kSameAsRequested"})
+    try:
+        inner = create(onnxruntime, file, options, [provider, "CPUExecutionProvider"])
+    except Exception as error:
+        raise explain_cuda(f"cuda:{index}", error) from error
+    if CUDA not in inner.get_providers():
+        raise explain_cuda(f"cuda:{index}", None)
+    if stranded := heavy_on_cpu(inner):
+        raise DeviceError(
+            f"{file} was not made for cuda: {', '.join(stranded)} would run on the CPU; "
+            "export with --target portable, or use device=cpu"
+        )
+    return Session(inner, f"cuda:{index}", count)
+
+
+def preload(onnxruntime: Any) -> None:
+    """Load the CUDA libraries that came with pip packages; what cannot be loaded shows when the session opens."""
+    import contextlib
+    import io
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+        onnxruntime.preload_dlls()
+
+
+def heavy_on_cpu(inner: Any) -> list[str]:
+    """Return the types of working operators that ONNX Runtime gave to the CPU."""
+    return sorted(
+        {
+            node.op_type
+            for part in inner.get_provider_graph_assignment_info()
+            if part.ep_name == "CPUExecutionProvider"
+            for node in part.get_nodes()
+            if HEAVY.search(node.op_type)
+        }
+    )
