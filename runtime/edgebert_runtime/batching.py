@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 PADDING = 2
 
 
-def plan(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Put each index of ``lengths`` into one batch, longest first.
 
     A batch holds at most ``max_tokens`` real tokens, and ``PADDING`` times that when padded to its longest row; a

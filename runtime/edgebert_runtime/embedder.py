@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.batching import pad, plan
+from edgebert_runtime.batching import pad, plan_batches
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError, LimitError
 from edgebert_runtime.inputs import Errors, Item, check_choice, check_ids, check_text, check_whole, iterate, refuse
@@ -92,7 +92,7 @@ class Embedder:
         self._inputs = tuple(spec.name for spec in graph.inputs)
         if unknown := sorted(set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}):
             raise BundleError(f"{bundle.path / graph.file} asks for inputs {unknown}, which no text gives")
-        self._tokenizer = Tokenizer(bundle.path / TOKENIZER_NAME, manifest.limits.vocab_size)
+        self._tokenizer = Tokenizer.load(bundle.path / TOKENIZER_NAME, manifest.limits.vocab_size)
         self._workers = Workers(bundle, graph.file, device, threads, session)
 
     @property
@@ -225,7 +225,7 @@ class Embedder:
             if not isinstance(item, (list, tuple, np.ndarray)):
                 raise refuse(item, index)
             return Row(check_ids(item, index, self.bundle.manifest.limits.vocab_size, options.max_ids), False)
-        encoded = self._tokenizer.encode(check_text(item, index, options.errors), options.max_tokens)
+        encoded = self._tokenizer.encode([check_text(item, index, options.errors)], options.max_tokens)[0]
         truncated = encoded.full_length > options.max_tokens
         if truncated and not options.truncate:
             raise LimitError(
@@ -250,7 +250,7 @@ class Embedder:
                 raise EdgebertError(f"the model produced NaN or infinity for text {start + row}; verify the bundle")
             vectors[batch] = output
 
-        wait = self._workers.start(lambda tokens: plan(counts, tokens), sum(counts), budget, compute)
+        wait = self._workers.start(lambda tokens: plan_batches(counts, tokens), sum(counts), budget, compute)
 
         def result() -> EmbedResult:
             wait()

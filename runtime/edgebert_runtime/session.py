@@ -34,8 +34,8 @@ HEAVY = re.compile("Gemm|MatMul|Attention|LSTM")
 class Runnable(Protocol):
     """What an engine needs of a session."""
 
-    def run(self, output_names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
-        """Compute the outputs called ``output_names``."""
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """Compute the outputs called ``output_names``, all if None."""
 
 
 class Session:
@@ -48,8 +48,8 @@ class Session:
         self.fallback = fallback
         self.process = os.getpid()
 
-    def run(self, output_names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
-        """Compute the outputs called ``output_names``.
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[np.float32]]:
+        """Compute the outputs called ``output_names``, all if None.
 
         Raises:
             ForkError: in a process forked after the session was opened.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,14 @@ class Tokenizer:
     changes after loading.
     """
 
-    def __init__(self, file: Path, vocab_size: int) -> None:
-        """Load ``file``; ids must be below ``vocab_size``.
+    def __init__(self, file: Path, inner: Any) -> None:
+        self.file = file
+        self.inner = inner
+        self.specials: int = inner.num_special_tokens_to_add(False)
+
+    @classmethod
+    def load(cls, file: Path, vocab_size: int) -> Tokenizer:
+        """Load ``file`` for a model whose ids are below ``vocab_size``.
 
         Raises:
             TokenizerError: if the file is damaged, or can emit an id that the model does not have.
@@ -39,11 +45,10 @@ class Tokenizer:
             raise TokenizerError(f"{file} is not readable JSON ({error}); export the bundle again") from error
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
             raise TokenizerError(f"{file} is not a tokenizer.json: it has no model; export the bundle again")
-        self.file = file
-        self.inner = build(file, data)
-        check_ids(file, description, self.inner, vocab_size)
+        inner = build(file, data)
+        check_ids(file, description, inner, vocab_size)
         check_unknown(file, description)
-        self.specials: int = self.inner.num_special_tokens_to_add(False)
+        return cls(file, inner)
 
     def check_max_tokens(self, max_tokens: int) -> None:
         """Make sure that ``max_tokens`` leaves room for text.
@@ -57,22 +62,27 @@ class Tokenizer:
                 f"the least is {self.specials + 1}"
             )
 
-    def encode(self, text: str, max_tokens: int) -> Encoded:
-        """Return the ids of ``text``, of which the end is cut off where they are more than ``max_tokens``.
+    def encode(self, texts: Iterable[str], max_tokens: int) -> list[Encoded]:
+        """Return the ids of each text, with its end cut off where they are more than ``max_tokens``.
 
         Raises:
-            TokenizerError: if the text cannot be tokenized.
+            TokenizerError: if a text cannot be tokenized.
         """
         try:
-            ids: list[int] = self.inner.encode(text).ids
-            if len(ids) <= max_tokens:
-                return Encoded(ids, len(ids))
-            # Truncation set on the tokenizer would be shared by all threads, so only this encoding is cut.
-            content = self.inner.encode(text, add_special_tokens=False)
-            content.truncate(max_tokens - self.specials)
-            return Encoded(self.inner.post_process(content).ids, len(ids))
+            # One at a time: encode_batch starts threads that cannot be forked, and warns on stderr in the child.
+            return [self.encode_one(text, max_tokens) for text in texts]
         except BaseException as error:
             raise translate(self.file, error) from error
+
+    def encode_one(self, text: str, max_tokens: int) -> Encoded:
+        """Return the ids of one text; errors are those of tokenizers."""
+        ids: list[int] = self.inner.encode(text).ids
+        if len(ids) <= max_tokens:
+            return Encoded(ids, len(ids))
+        # Truncation set on the tokenizer would be shared by all threads, so only this encoding is cut.
+        content = self.inner.encode(text, add_special_tokens=False)
+        content.truncate(max(0, max_tokens - self.specials))
+        return Encoded(self.inner.post_process(content).ids, len(ids))
 
 
 def build(file: Path, data: str) -> Any:
