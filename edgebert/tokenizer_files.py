@@ -105,9 +105,8 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict
         # Where the two disagree, the library that trained the model follows tokenizer_config.json.
         for key, ours in SWITCHES.items():
             if key in settings and settings[key] != normalizer.get(ours):
-                notes.append(
-                    f"{READY} has {ours}={normalizer.get(ours)}, {SETTINGS} says {settings[key]} and is followed"
-                )
+                former = f"{READY} has {ours}={normalizer.get(ours)}"
+                notes.append(f"{former}, {SETTINGS} has {key}={settings[key]} and is followed")
                 normalizer[ours] = settings[key]
     return data, notes
 
@@ -177,8 +176,9 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
 
 def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
     """Find ids that the model does not have, and ids that two tokens share."""
-    given = [*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))]
-    if vocab_size is not None and (beyond := [f"{token!r} ({id})" for token, id in given if id >= vocab_size]):
+    given = {*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))}
+    highest = sorted((id, token) for token, id in given if vocab_size is not None and id >= vocab_size)
+    if beyond := [f"{token!r:.60} ({id})" for id, token in highest]:
         yield f"ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use the tokenizer of the model"
     vocabulary = data.get("model", {}).get("vocab")
     for added in data.get("added_tokens") or []:

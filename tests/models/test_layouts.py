@@ -1,0 +1,168 @@
+"""The same weights in every layout that published checkpoints come in give the same model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert.models.bert import Bert, BertConfig
+from edgebert.weight_files import canonical, published_names, to_published
+from edgebert.weight_names import BERT_TENSORS
+from tests.models.tiny_bert import SIZES, randomized, save
+
+
+def same(model: Bert, other: Bert) -> bool:
+    """Say whether two models have the same weights, bit for bit."""
+    ours, theirs = model.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def rewrite(folder: Path, name: Callable[[str], str], change: Callable[[Tensor], Tensor] = torch.clone) -> None:
+    """Give the tensors of a folder other names and values."""
+    file = folder / "model.safetensors"
+    tensors = {name(key): change(tensor).contiguous() for key, tensor in load_file(file).items()}
+    save_file(tensors, file)
+
+
+def old_name(name: str) -> str:
+    """Return the name that conversion from TensorFlow gave to a parameter of a layer norm."""
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+def shard(folder: Path) -> Checkpoint:
+    save(transformers.BertModel.from_pretrained(folder), folder, max_shard_size="8KB")
+    (folder / "model.safetensors").unlink()
+    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
+    return open_checkpoint(folder)
+
+
+NAMES: dict[str, Callable[[str], str]] = {
+    "no prefix": lambda name: name,
+    "bert.": lambda name: f"bert.{name}",
+    "module.": lambda name: f"module.{name}",
+    "module.bert.": lambda name: f"module.bert.{name}",
+    "gamma and beta": old_name,
+    "all of them": lambda name: f"module.bert.{old_name(name)}",
+}
+
+
+@pytest.fixture
+def copy(reference: transformers.BertModel, tmp_path: Path) -> Path:
+    return save(reference, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_names(copy: Path, folder: Path, names: str) -> None:
+    rewrite(copy, NAMES[names])
+    assert same(open_checkpoint(copy).load_model(), open_checkpoint(folder).load_model())
+
+
+def test_shards(copy: Path, folder: Path) -> None:
+    assert same(shard(copy).load_model(), open_checkpoint(folder).load_model())
+
+
+def test_buffers_of_older_versions_are_dropped(copy: Path, folder: Path) -> None:
+    file = copy / "model.safetensors"
+    save_file({**load_file(file), "embeddings.position_ids": torch.arange(19)[None]}, file)
+    checkpoint = open_checkpoint(copy)
+    assert (checkpoint.ignored, checkpoint.notes) == ((), open_checkpoint(folder).notes)
+    assert same(checkpoint.load_model(), open_checkpoint(folder).load_model())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes(copy: Path, folder: Path, dtype: torch.dtype) -> None:
+    rewrite(copy, str, lambda tensor: tensor.to(dtype))
+    expected = open_checkpoint(folder).load_model().to(dtype).float()
+    assert same(open_checkpoint(copy).load_model(), expected)
+
+
+HEADS = {
+    "BertForMaskedLM": ("cls.", False),
+    "BertForPreTraining": ("cls.", True),
+    "BertForSequenceClassification": ("classifier.", True),
+    "BertForTokenClassification": ("classifier.", False),
+    "BertForQuestionAnswering": ("qa_outputs.", False),
+    "BertForMultipleChoice": ("classifier.", True),
+    "BertForNextSentencePrediction": ("cls.", True),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_encoder_below_a_head(tmp_path: Path, kind: str) -> None:
+    prefix, pooler = HEADS[kind]
+    headed = randomized(getattr(transformers, kind))
+    checkpoint = open_checkpoint(save(headed, tmp_path / "headed"))
+    assert checkpoint.ignored
+    assert all(name.startswith(prefix) for name in checkpoint.ignored)
+    assert checkpoint.config.with_pooler is pooler
+    assert any("passed over" in note and prefix in note for note in checkpoint.notes)
+    alone = open_checkpoint(save(headed.bert, tmp_path / "alone"))
+    assert same(checkpoint.load_model(), alone.load_model())
+
+
+def test_names_run_backwards(copy: Path, folder: Path) -> None:
+    model = open_checkpoint(folder).load_model()
+    published = to_published(model.state_dict())
+    assert published.keys() == load_file(folder / "model.safetensors").keys()
+    save_file({name: tensor.contiguous() for name, tensor in published.items()}, copy / "model.safetensors")
+    assert same(open_checkpoint(copy).load_model(), model)
+
+
+def test_every_row_of_the_table_is_in_use() -> None:
+    model = Bert(BertConfig(**SIZES))  # type: ignore[arg-type]
+    names = [name for ours in model.state_dict() for name in published_names(ours)]
+    assert len(set(names)) == len(names)
+    assert [canonical(f"module.bert.{old_name(name)}") for name in names] == names
+    used = {published_names(ours)[0].rpartition(".")[0] for ours in model.state_dict()}
+    rows = {row[0].format(layer) for row in BERT_TENSORS.values() for layer in range(SIZES["num_hidden_layers"])}
+    assert used == rows
+
+
+POOLINGS = {
+    "mean": {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+    "cls": {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+    "max": {"embedding_dimension": 24, "pooling_mode": "max", "include_prompt": True},
+    "last": {"embedding_dimension": 24, "pooling_mode": ["lasttoken"]},
+}
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_sentence_modules(copy: Path, pooling: str, normalize: bool) -> None:
+    kinds = ["Transformer", "Pooling", "Normalize"][: 3 if normalize else 2]
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text(json.dumps(POOLINGS[pooling]))
+    modules = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (copy / "modules.json").write_text(json.dumps(modules))
+    (copy / "sentence_bert_config.json").write_text('{"max_seq_length": 11, "do_lower_case": false}')
+    (copy / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"query": "q: "}, "default_prompt_name": null}'
+    )
+    checkpoint = open_checkpoint(copy)
+    assert (checkpoint.pooling, checkpoint.normalize) == (pooling, normalize)
+    assert (checkpoint.max_tokens, checkpoint.default_tokens) == (19, 11)
+
+
+def test_folder_that_does_not_say_how_to_pool(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder)
+    assert (checkpoint.pooling, checkpoint.normalize) == (None, None)
+    assert (checkpoint.max_tokens, checkpoint.default_tokens) == (19, 19)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(7, 7), (19, 19), (1000, 19), (10**30, 19), (1e30, 19)])
+def test_length_of_the_tokenizer(copy: Path, asked: float, expected: int) -> None:
+    (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": asked, "do_lower_case": True}))
+    checkpoint = open_checkpoint(copy)
+    assert checkpoint.default_tokens == expected
+    assert len(checkpoint.notes) == (asked == 1000)
