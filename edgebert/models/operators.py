@@ -68,7 +68,7 @@ class Layout:
         """Take (tokens, parts * dim) to ``parts`` tensors (batch, seq, dim), in one copy each."""
         dim = packed.shape[-1] // parts
         if self.place is None:
-            return list(packed.reshape(*self.mask.shape, parts * dim).split(dim, dim=-1))
+            return list(packed.reshape(*self.mask.shape, parts * dim).chunk(parts, dim=-1))
         rows = packed.reshape(-1, dim)  # (tokens * parts, dim)
         return [functional.embedding(self.place * parts + part, rows) for part in range(parts)]
 
@@ -105,7 +105,7 @@ def attention(qkv: Tensor, layout: Layout, num_heads: int) -> Tensor:
         )
         return layout.pack(mixed)
     batch, seq, dim = query.shape
-    heads = [x.reshape(batch, seq, num_heads, dim // num_heads).transpose(1, 2) for x in (query, key, value)]
+    q, k, v = (x.reshape(batch, seq, num_heads, dim // num_heads).transpose(1, 2) for x in (query, key, value))
     bias = torch.where(layout.mask[:, None, None, :], 0.0, MASKED)  # (batch, 1, 1, seq)
-    mixed = functional.scaled_dot_product_attention(*heads, attn_mask=bias)  # (batch, heads, seq, head_dim)
+    mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (batch, heads, seq, head_dim)
     return layout.pack(mixed.transpose(1, 2).reshape(batch, seq, dim))
