@@ -80,18 +80,19 @@ def embed(
         advance = stack.enter_context(count_progress(total, shown=output is not None or not sys.stdout.isatty()))
         cut = 0
         for window in windows:
-            result = engine.embed_detailed(
-                window.texts,
-                max_tokens=max_tokens,
-                truncate=not no_truncate,
-                max_batch_tokens=max_batch_tokens,
-                errors=errors,
-            )
+            with window.naming():
+                result = engine.embed_detailed(
+                    window.texts,
+                    max_tokens=max_tokens,
+                    truncate=not no_truncate,
+                    max_batch_tokens=max_batch_tokens,
+                    errors=errors,
+                )
             write(result, window.first)
             advance(len(window.texts) if total is None else window.read)
             cut += sum(map(bool, result.truncated))
     if cut:
-        click.echo(f"edgebert: {cut:,} texts were longer than the limit and were cut; see --max-tokens", err=True)
+        click.echo(f"edgebert: texts cut because they were too long: {cut:,} (see --max-tokens)", err=True)
 
 
 def check_options(texts: tuple[str, ...], file: Path | None, output: Path | None, as_json: bool) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.metadata
-import io
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +28,6 @@ BUILDS = (
     "onnxruntime-training",
 )
 KNOWN_BAD = {"safetensors": ("0.8.0rc0",)}
-USED_PROVIDERS = {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda"}
 
 X86_FEATURES = {
     "avx2": "AVX2",
@@ -40,7 +38,7 @@ X86_FEATURES = {
 }
 ARM_FEATURES = {"asimddp": "dot product", "i8mm": "int8 matrix products", "sve": "SVE"}
 
-# y = -x for one float: the smallest model that shows whether a provider computes.
+# y = -x for one float: the smallest model that shows whether a device computes.
 NEGATION = bytes.fromhex(
     "080812003a320a0b0a017812017922034e65671201675a0f0a0178120a0a08080112040a020801"
     "620f0a0179120a0a08080112040a02080142040a001011"
@@ -57,7 +55,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at the packages, the providers and the CPU."""
+    """Look at the packages, the devices and the CPU."""
     found = Diagnosis()
     versions = {name: version(name) for name in ("edgebert", *PACKAGES, *EXPORT_PACKAGES)}
     python = f"{platform.python_version()} ({platform.python_implementation()})"
@@ -66,7 +64,7 @@ def diagnose() -> Diagnosis:
     found.broken += [*wrong_versions(versions), *broken_imports(versions), *rival_builds()]
     if missing := [name for name in EXPORT_PACKAGES if versions[name] is None]:
         found.advice.append(f'to export and quantize, install {", ".join(missing)}: pip install "edgebert[export]"')
-    found.facts["providers"] = providers(found)
+    found.facts["onnxruntime"] = {"providers": available_providers(), "devices": devices(found)}
     found.facts["cpu"] = cpu(found)
     return found
 
@@ -135,41 +133,39 @@ def rival_builds() -> Iterator[str]:
         )
 
 
-def providers(found: Diagnosis) -> dict[str, str]:
-    """Say for each provider of ONNX Runtime whether it computes."""
-    try:
-        import onnxruntime
-
-        available = onnxruntime.get_available_providers()
-    except Exception:  # already reported by broken_imports
-        return {}
-    states = {name: probe(name) if name in USED_PROVIDERS else "not used by edgebert" for name in available}
-    for name, state in states.items():
-        if name in USED_PROVIDERS and state != "works":
-            found.broken.append(f"device {USED_PROVIDERS[name]} does not work: {state}")
+def devices(found: Diagnosis) -> dict[str, str]:
+    """Say for each device whether it computes."""
+    states = {"cpu": probe("cpu")}
+    if version("onnxruntime-gpu") is not None:
+        states["cuda"] = probe("cuda")
+    found.broken += [f"device {name} does not work: {state}" for name, state in states.items() if state != "works"]
     return states
 
 
-def probe(provider: str) -> str:
-    """Run a tiny model on ``provider``; return "works", or why it does not."""
-    import numpy as np
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    if provider != "CPUExecutionProvider":
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+def probe(device: str) -> str:
+    """Run a tiny model on ``device`` as engines do; return "works", or why it does not."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # ONNX Runtime prints some of its troubles
-            if provider == "CUDAExecutionProvider" and hasattr(onnxruntime, "preload_dlls"):
-                onnxruntime.preload_dlls()
-            session = onnxruntime.InferenceSession(NEGATION, options, providers=[provider])
-            (result,) = session.run(None, {"x": np.ones(1, np.float32)})
-    except Exception as error:  # ONNX Runtime raises classes of its own, and UserWarning where warnings are errors
-        return one_line(str(error))[:300]
-    if session.get_providers()[0] != provider:
-        return f"ONNX Runtime fell back to {session.get_providers()[0]}"
+        import numpy as np
+
+        from edgebert_runtime.session import open_session
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "negation.onnx")
+            file.write_bytes(NEGATION)
+            (result,) = open_session(file, device=device, threads=1).run(["y"], {"x": np.ones(1, np.float32)})
+    except Exception as error:  # a damaged package can raise anything
+        return one_line(str(error) or describe(error))
     return "works" if result.tolist() == [-1.0] else f"computes {result.tolist()} where -1.0 is right"
+
+
+def available_providers() -> list[str]:
+    """Return the names of what ONNX Runtime was built for; edgebert uses those of CPU and CUDA."""
+    try:
+        import onnxruntime
+
+        return list(onnxruntime.get_available_providers())
+    except Exception:  # broken_imports reports it
+        return []
 
 
 def cpu(found: Diagnosis) -> dict[str, Any]:
@@ -183,7 +179,7 @@ def cpu(found: Diagnosis) -> dict[str, Any]:
             found.advice.append(
                 "this CPU has no int8 dot product: measure int8 bundles with 'edgebert bench' before use"
             )
-    facts["threads"] = {"of the machine": os.cpu_count(), "for this process": usable_cpus()}
+    facts["threads"] = {"of the machine": os.cpu_count(), "for this process": usable_threads()}
     return facts
 
 
@@ -197,6 +193,10 @@ def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str] | None:
     return set(match[1].split()) if match else None
 
 
-def usable_cpus() -> int | None:
-    """Return how many CPUs this process may use."""
-    return os.cpu_count()
+def usable_threads() -> int | None:
+    """Return how many threads engines take, from affinity and control group."""
+    try:
+        from edgebert_runtime.threads import available_threads
+    except ImportError:  # broken_imports reports it
+        return None
+    return available_threads()

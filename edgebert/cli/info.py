@@ -9,7 +9,7 @@ import click
 from edgebert.cli.logs import Command
 from edgebert.cli.options import bundle_argument, json_option
 from edgebert.cli.output import echo_json, echo_table, flatten, size
-from edgebert.cli.summary import as_dict, details, headline
+from edgebert.cli.summary import as_dict, details, echo_report, headline
 
 
 @click.command(cls=Command)
@@ -33,7 +33,6 @@ def info(bundle: Path, as_json: bool) -> None:
     manifest = opened.manifest
     echo_table([*headline(opened), *details(opened)])
     echo_table(flatten(manifest.settings), title="settings")
-    echo_table(flatten(manifest.verification), title="verified against PyTorch")
-    echo_table(flatten(manifest.report) if manifest.report else (), title="report")
-    echo_table(manifest.weights.kept.items(), title="left in float32")
+    echo_table(flatten(manifest.verification), title="verification")
+    echo_report(opened)
     echo_table([(name, size(entry.bytes)) for name, entry in manifest.files.items()], title="files")

@@ -12,6 +12,7 @@ import click
 
 StepProgress = Callable[[str, int, int], None]
 Row = tuple[str, str]
+LONG_LIST = 6
 
 
 def echo_json(value: object) -> None:
@@ -35,8 +36,12 @@ def echo_table(rows: Iterable[Row], title: str | None = None) -> None:
 
 
 def flatten(value: object, label: str = "") -> Iterator[Row]:
-    """Turn nested dictionaries into rows, one for each figure."""
-    if isinstance(value, dict) and value:
+    """Turn nested dictionaries into rows, one for each figure, and one for each dictionary in a list."""
+    if isinstance(value, list | tuple) and value and all(isinstance(item, dict) and item for item in value):
+        for first, *others in (list(item.items()) for item in value):
+            text = ", ".join(f"{key.replace('_', ' ')} {number(item)}" for key, item in others)
+            yield f"{label} {number(first[1])}".strip(), text
+    elif isinstance(value, dict) and value:
         for key, item in value.items():
             yield from flatten(item, f"{label} {key}".strip().replace("_", " "))
     else:
@@ -54,6 +59,8 @@ def number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
+        if len(value) > LONG_LIST:
+            return f"{len(value)} values"
         return ", ".join(number(item) for item in value) or "none"
     return "none" if value is None or value == {} else str(value)
 

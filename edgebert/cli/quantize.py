@@ -8,8 +8,8 @@ import click
 
 from edgebert.cli.logs import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
-from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
-from edgebert.cli.summary import as_dict, headline
+from edgebert.cli.output import echo_json, echo_table, step_progress
+from edgebert.cli.summary import as_dict, echo_report, headline
 from edgebert.cli.texts import read_texts
 
 
@@ -22,20 +22,20 @@ from edgebert.cli.texts import read_texts
     multiple=True,
     metavar="PATTERN",
     show_default="nothing",
-    help="Leave the layers whose name matches in float32, as in '*.output.*'. May be given several times.",
+    help="Leave the weights whose name matches in float32, as in '*.contract.weight'. May be given several times.",
 )
 @click.option(
     "--calibration",
     type=FOLDER,
     metavar="FILE",
     show_default="built-in sample texts",
-    help="Texts of your own, UTF-8, one a line, on which to measure what was lost.",
+    help="Texts of your own, UTF-8, one a line, that set the scales and measure what was lost.",
 )
 @click.option(
     "--min-agreement",
     type=click.FloatRange(0, 1),
-    show_default="report only",
-    help="Fail if the result agrees with the original less than this, from 0 to 1.",
+    show_default="0.99",
+    help="Fail if the mean cosine between new and old vectors is less than this, from 0 to 1.",
 )
 @force_option
 @json_option
@@ -53,7 +53,7 @@ def quantize(
 
     \b
     Example:
-        edgebert quantize minilm/ minilm-int8/ --min-agreement 0.99
+        edgebert quantize minilm/ minilm-int8/ --calibration texts.txt
 
     Reports which layers were quantized, the size and speed of both, and how far the results differ.
     """
@@ -74,6 +74,4 @@ def quantize(
         echo_json(as_dict(made))
         return
     echo_table(headline(made))
-    for part, figures in made.manifest.report.items():
-        echo_table(flatten(figures), title=part.replace("_", " "))
-    echo_table(made.manifest.weights.kept.items(), title="left in float32")
+    echo_report(made)

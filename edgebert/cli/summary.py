@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgebert.cli.output import Row, number, size
+from edgebert.cli.output import Row, echo_table, flatten, number, size
 
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
@@ -50,3 +50,14 @@ def details(bundle: Bundle) -> list[Row]:
         if key in manifest.config:
             rows.append((key.removeprefix("num_").replace("_", " "), number(manifest.config[key])))
     return rows
+
+
+def echo_report(bundle: Bundle) -> None:
+    """Print what quantization gained and cost, and what it left alone and why."""
+    report, weights = dict(bundle.manifest.report), bundle.manifest.weights
+    if isinstance(coverage := report.get("coverage"), dict):
+        report["coverage"] = {key: value for key, value in coverage.items() if key != "kept"}  # printed below
+    if isinstance(sizes := report.get("bytes"), dict):
+        report["bytes"] = {key: size(value) for key, value in sizes.items()}
+    echo_table(flatten(report) if report else (), title="report")
+    echo_table(weights.kept.items(), title="left in float32")

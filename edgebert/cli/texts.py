@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,29 +16,64 @@ import click
 from edgebert.cli.errors import Failure
 
 WINDOW_BYTES = 1 << 18  # what is read at once: some thousand sentences, enough to fill batches of equal length
-MAX_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 4 << 20  # the longest text that engines take, a million characters, fits in
 MAX_ARGUMENTS = 1024
 
+OPTIONS = {
+    'pass errors="replace"': "give --errors replace",
+    "with truncate=True": "by leaving out --no-truncate",
+    "max_batch_tokens": "--max-batch-tokens",
+    "max_tokens": "--max-tokens",
+}
 Errors = Literal["strict", "replace"]
 
 
 @dataclass(frozen=True)
 class Window:
-    """Some consecutive texts: the number of the first one, counted from 0, and how many bytes were read for them."""
+    """Some consecutive texts: the number of the first one, counted from 0, and how many bytes were read for them.
+
+    ``source`` is the file from which they came, None for arguments.
+    """
 
     first: int
     texts: list[str]
     read: int
+    source: str | None
+
+    @contextlib.contextmanager
+    def naming(self) -> Iterator[None]:
+        """Say in errors which text it is, and which option helps, in the words of the command line.
+
+        An engine counts the texts of one call from 0, and knows nothing of the files from which they came.
+        """
+        from edgebert_runtime.errors import EdgebertError
+
+        try:
+            yield
+        except EdgebertError as error:
+            message = re.sub(r"\btext (\d+)\b", self.rename, str(error), count=1)
+            for ours, theirs in OPTIONS.items():
+                message = message.replace(ours, theirs)
+            raise Failure(message) from error
+
+    def rename(self, match: re.Match[str]) -> str:
+        """Replace an index in this window."""
+        return called(self.first + int(match[1]), self.source)
+
+
+def called(index: int, source: str | None) -> str:
+    """Return what users call the text with this index: they count from 1."""
+    return f"text {index + 1}" if source is None else f"line {index + 1} of {source}"
 
 
 def argument_windows(texts: Sequence[str]) -> Iterator[Window]:
     """Yield the texts given as arguments."""
     for first in range(0, len(texts), MAX_ARGUMENTS):
         part = list(texts[first : first + MAX_ARGUMENTS])
-        yield Window(first, part, sum(len(text) for text in part))
+        yield Window(first, part, sum(map(len, part)), None)
 
 
-def line_windows(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iterator[Window]:
+def line_windows(stream: BinaryIO, source: str, errors: Errors = "strict") -> Iterator[Window]:
     """Yield the lines of ``stream`` as they arrive: what a slow writer has sent is handed on without waiting.
 
     Lines end with LF or CRLF; the last one may lack its end; an empty line is an empty text. A byte order mark at the
@@ -51,14 +88,15 @@ def line_windows(stream: BinaryIO, name: str, errors: Errors = "strict") -> Iter
             block, start = block.removeprefix(b"\xef\xbb\xbf"), False
         rest += block
         if len(rest) > MAX_LINE_BYTES and b"\n" not in rest:
-            raise Failure(f"{name}: line {first + 1} is longer than {MAX_LINE_BYTES >> 20} MiB; write one text a line")
+            raise Failure(f"{called(first, source)} is longer than {MAX_LINE_BYTES >> 20} MiB; write one text a line")
         if b"\n" in block:
             whole, _, tail = bytes(rest).rpartition(b"\n")
             lines = whole.split(b"\n")
-            yield Window(first, [decode(line, name, first + i, errors) for i, line in enumerate(lines)], len(whole) + 1)
+            texts = [decode(line, called(first + i, source), errors) for i, line in enumerate(lines)]
+            yield Window(first, texts, len(whole) + 1, source)
             first, rest = first + len(lines), bytearray(tail)
     if rest:
-        yield Window(first, [decode(bytes(rest), name, first, errors)], len(rest))
+        yield Window(first, [decode(bytes(rest), called(first, source), errors)], len(rest), source)
 
 
 def read_some(stream: BinaryIO) -> bytes:
@@ -68,14 +106,14 @@ def read_some(stream: BinaryIO) -> bytes:
     return block
 
 
-def decode(line: bytes, name: str, index: int, errors: Errors) -> str:
-    """Return a line as text."""
+def decode(line: bytes, name: str, errors: Errors) -> str:
+    """Return the line called ``name`` as text."""
     line = line.removesuffix(b"\r")
     try:
         return line.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise Failure(
-            f"{name}: line {index + 1} is not UTF-8 ({error.reason} at byte {error.start + 1} of the line); "
+            f"{name} is not UTF-8 ({error.reason} at byte {error.start + 1} of the line); "
             "convert it, or give --errors replace"
         ) from error
 

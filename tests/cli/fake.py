@@ -37,7 +37,9 @@ class FakeEngine:
             raise InputError(f"text {texts.index('boom')} is bad:\n  it says boom")
         counts = np.array([len(text.split()) + 2 for text in texts], np.int64)
         if not options.get("truncate", True) and (counts > limit).any():
-            raise LimitError(f"text {int(np.argmax(counts > limit))} has more than {limit} tokens")
+            longest = int(np.argmax(counts > limit))
+            remedy = "raise max_tokens, or let it be cut with truncate=True"
+            raise LimitError(f"text {longest} has more than {limit} tokens; {remedy}")
         rows = [(len(text), ord(text[0]) if text else 0, 0.1) for text in texts]
         vectors = np.array(rows, np.float32).reshape(-1, self.dim)
         return FakeResult(vectors, counts.clip(max=limit), counts > limit)

@@ -57,7 +57,7 @@ def test_json_lines(run: Any, engine: Any) -> None:
     assert [row["index"] for row in rows] == [0, 1]
     assert rows[0] == {"index": 0, "vector": [1.0, 97.0, 0.1], "tokens": 3, "truncated": False}
     assert rows[1]["truncated"] is True
-    assert result.stderr.startswith("edgebert: 1 texts were longer")
+    assert result.stderr == "edgebert: texts cut because they were too long: 1 (see --max-tokens)\n"
 
 
 def test_options_reach_the_engine(run: Any, engine: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_failure_leaves_the_old_file(run: Any, engine: Any, tmp_path: Path) ->
     destination.write_text("old")
     result = run("embed", "b", "--output", destination, "a", "boom")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "edgebert: error: text 1 is bad: it says boom\n"
+    assert result.stderr == "edgebert: error: text 2 is bad: it says boom\n"
     assert destination.read_text() == "old"
     assert list(tmp_path.iterdir()) == [destination]
 
@@ -146,17 +146,27 @@ def test_options_that_cannot_work_are_refused(run: Any, engine: Any, args: list[
 def test_invalid_utf8_names_the_line(run: Any, engine: Any) -> None:
     result = run("embed", "b", stdin=b"fine\nbad \xff here\n")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "standard input: line 2 is not UTF-8" in result.stderr
+    assert "line 2 of standard input is not UTF-8" in result.stderr
     assert "byte 5 of the line" in result.stderr
     assert "--errors replace" in result.stderr
     assert result.stderr.count("\n") == 1
     assert run("embed", "b", "--errors", "replace", stdin=b"bad \xff\n").stdout == "5.0 98.0 0.1\n"
 
 
+def test_errors_of_the_engine_name_line_and_option(run: Any, engine: Any) -> None:
+    stdin = "fine\n" * 60_000 + "one two three four five\n"
+    result = run("embed", "b", "--max-tokens", "4", "--no-truncate", stdin=stdin)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "edgebert: error: line 60001 of standard input has more than 4 tokens; raise --max-tokens, "
+        "or let it be cut by leaving out --no-truncate\n"
+    )
+
+
 def test_an_endless_line_is_refused(run: Any, engine: Any) -> None:
     result = run("embed", "b", stdin=b"x\n" + b"a" * (MAX_LINE_BYTES + 1))
     assert result.exit_code == 1
-    assert "line 2 is longer than 16 MiB" in result.stderr
+    assert "line 2 of standard input is longer than 4 MiB" in result.stderr
 
 
 def test_lines_are_handed_on_as_they_come() -> None:
