@@ -77,10 +77,10 @@ class Embeddings(nn.Module):
         self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Take three (tokens,) index tensors to (tokens, dim)."""
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor, layout: Layout) -> Tensor:
+        """Take three (batch, seq) index tensors to (tokens, dim)."""
         embedded = self.token(input_ids) + self.position(positions) + self.segment(token_type_ids)
-        normed: Tensor = self.norm(embedded)
+        normed: Tensor = self.norm(layout.pack(embedded))
         return normed
 
 
@@ -124,7 +124,7 @@ class Bert(nn.Module):
         """
         layout = lay_out(attention_mask)
         positions = (layout.mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)  # (batch, seq)
-        x = self.embeddings(layout.pack(input_ids), layout.pack(positions), layout.pack(token_type_ids))
+        x = self.embeddings(input_ids, positions, token_type_ids, layout)
         for layer in self.layers:
             x = layer(x, layout)
         return x, layout

@@ -45,7 +45,7 @@ def rendering(target: str) -> Iterator[None]:
 class Layout:
     """Where the tokens of a padded batch are computed.
 
-    ``mask`` (batch, seq) is true at real tokens. ``kept`` (tokens,) holds the flat positions that are computed,
+    ``mask`` (batch, seq) is true at real tokens. ``kept`` (tokens, 2) holds row and column of each computed token,
     None if all are; ``place`` (batch, seq) says which computed token stands at each position (any at padding).
     """
 
@@ -55,8 +55,12 @@ class Layout:
 
     def pack(self, padded: Tensor) -> Tensor:
         """Take (batch, seq, ...) to (tokens, ...)."""
-        flat = padded.flatten(0, 1)
-        return flat if self.kept is None else flat.index_select(0, self.kept)
+        if self.kept is None:
+            return padded.flatten(0, 1)
+        if _target.get() == "cpu":
+            shape = [self.kept.shape[0], *padded.shape[2:]]
+            return torch.onnx.ops.symbolic("GatherND", (padded, self.kept), dtype=padded.dtype, shape=shape)
+        return padded[self.kept[:, 0], self.kept[:, 1]]
 
     def unpack(self, packed: Tensor) -> Tensor:
         """Take (tokens, dim) to (batch, seq, dim); positions of padding hold finite but meaningless numbers."""
@@ -82,10 +86,9 @@ def lay_out(attention_mask: Tensor) -> Layout:
     if _target.get() == "portable":
         return Layout(mask, None, None)
     first = torch.arange(mask.shape[1], device=mask.device) == 0
-    keep = (mask | first).reshape(-1)
-    kept = keep.nonzero().reshape(-1)
-    place = (keep.to(torch.int64).cumsum(0) - 1).reshape(mask.shape)
-    return Layout(mask, kept, place)
+    keep = mask | first
+    place = (keep.reshape(-1).to(torch.int64).cumsum(0) - 1).reshape(mask.shape)
+    return Layout(mask, keep.nonzero(), place)
 
 
 def attention(qkv: Tensor, layout: Layout, num_heads: int) -> Tensor:
