@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from edgebert.checkpoint_files import CheckpointFolder, one_line, some
 from edgebert.model_config import read_config
@@ -21,6 +21,7 @@ from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
 from edgebert.weight_files import WeightFiles, find_weights, fit, load
 from edgebert_runtime.errors import CheckpointError, EdgebertError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -65,20 +66,16 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     """
     files = CheckpointFolder.open(folder)
     problems: list[str] = []
-    config, notes = attempt(problems, lambda: read_config(files)) or (None, [])
-    weights = attempt(problems, lambda: find_weights(files))
-    sentence = attempt(problems, lambda: read_sentence_modules(files)) or SentenceModules()
-    size = config.vocab_size if config else None
-    tokenizer = attempt(problems, lambda: read_tokenizer(files, size, sentence.lowercase))
+    config, notes = attempt(problems, read_config, files) or (None, [])
+    weights = attempt(problems, find_weights, files)
+    dim, vocab_size = (config.hidden_size, config.vocab_size) if config else (None, None)
+    sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
+    tokenizer = attempt(problems, read_tokenizer, files, vocab_size, sentence.lowercase)
     ignored: tuple[str, ...] = ()
     if config and weights:
-        config = fitted = dataclasses.replace(config, with_pooler=weights.has_pooler())
-        fits = attempt(problems, lambda: fit(fitted, weights))
+        config = dataclasses.replace(config, with_pooler=weights.has_pooler())
+        fits = attempt(problems, fit, config, weights)
         ignored = fits.ignored if fits else ()
-    if config and sentence.pooled_size not in (None, config.hidden_size):
-        problems.append(
-            f"word_embedding_dimension={sentence.pooled_size} of the pooling is not hidden_size={config.hidden_size}"
-        )
     if problems or config is None or weights is None or tokenizer is None:
         raise failure(files.path, problems)
     default, shortened = text_length(config, sentence, tokenizer)
@@ -100,10 +97,10 @@ def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
-def attempt(problems: list[str], read: Callable[[], T]) -> T | None:
+def attempt(problems: list[str], read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     """Call ``read``; an error of ours becomes one of the problems."""
     try:
-        return read()
+        return read(*args, **kwargs)
     except EdgebertError as error:
         problems.append(str(error))
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder, is_plain
+from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
 from edgebert.weight_names import (
     NORMALIZE_MODULE,
     POOLING_MODES,
@@ -26,14 +26,13 @@ class SentenceModules:
 
     pooling: str | None = None
     normalize: bool | None = None
-    pooled_size: int | None = None
     max_seq_length: int | None = None
     lowercase: bool = False
     notes: tuple[str, ...] = ()
 
 
-def read_sentence_modules(folder: CheckpointFolder) -> SentenceModules:
-    """Read the modules of sentence-transformers, if the folder has any.
+def read_sentence_modules(folder: CheckpointFolder, dim: int | None) -> SentenceModules:
+    """Read the modules of sentence-transformers, if the folder has any, for a model with ``dim`` hidden features.
 
     Raises:
         CheckpointError: if they do something that an edgebert model does not.
@@ -48,11 +47,11 @@ def read_sentence_modules(folder: CheckpointFolder) -> SentenceModules:
         return SentenceModules(max_seq_length=length, lowercase=lowercase)
     if kinds not in ([TRANSFORMER_MODULE, POOLING_MODULE], [TRANSFORMER_MODULE, POOLING_MODULE, NORMALIZE_MODULE]):
         raise CheckpointError(
-            f"{MODULES} lists {', '.join(kinds) or 'no modules'}; supported: {TRANSFORMER_MODULE}, {POOLING_MODULE}, "
+            f"{MODULES} lists {some(kinds) or 'no modules'}; supported: {TRANSFORMER_MODULE}, {POOLING_MODULE}, "
             f"and {NORMALIZE_MODULE} or nothing, in this order"
         )
-    pooling, size = read_pooling(folder, f"{paths[1]}/config.json")
-    return SentenceModules(pooling, kinds[-1] == NORMALIZE_MODULE, size, length, lowercase, read_prompts(folder))
+    pooling = read_pooling(folder, f"{paths[1]}/config.json", dim)
+    return SentenceModules(pooling, kinds[-1] == NORMALIZE_MODULE, length, lowercase, read_prompts(folder))
 
 
 def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
@@ -77,19 +76,19 @@ def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
     return kinds, paths
 
 
-def read_pooling(folder: CheckpointFolder, name: str) -> tuple[str, int | None]:
-    """Return our name of the pooling, and the size of the vectors it was made for."""
+def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
+    """Return our name of the pooling, which must be made for vectors of ``dim`` features (None: do not compare)."""
     data = folder.json(name)
     modes = pooling_modes(data)
     if len(modes) != 1:
-        found = " and ".join(map(str, modes)) or "none"
+        found = " and ".join(f"{mode!s:.40}" for mode in modes[:5]) or "none"
         raise CheckpointError(f"{name}: {found} of the poolings is switched on; supported: one of {supported()}")
     if not isinstance(modes[0], str) or modes[0] not in POOLING_MODES:
         raise CheckpointError(f"{name}: pooling {modes[0]!r:.60} is not supported; supported: {supported()}")
-    size = data.get("word_embedding_dimension", data.get("embedding_dimension"))
-    if size is not None and type(size) is not int:
-        raise CheckpointError(f"{name}: word_embedding_dimension={size!r:.60} is not a whole number")
-    return POOLING_MODES[modes[0]], size
+    for key in ("word_embedding_dimension", "embedding_dimension"):
+        if dim is not None and data.get(key, dim) != dim:
+            raise CheckpointError(f"{name}: {key}={data[key]!r:.60} is not the hidden_size={dim} of config.json")
+    return POOLING_MODES[modes[0]]
 
 
 def pooling_modes(data: dict[str, Any]) -> list[Any]:

@@ -83,7 +83,7 @@ FAULTS: Faults = {
     "pooling of a wrong type": (pooled(pooling_mode=3), ("1_Pooling/config.json: pooling 3 is not supported",)),
     "pooling of another size": (
         pooled(word_embedding_dimension=9, pooling_mode="mean"),
-        ("word_embedding_dimension=9", "hidden_size=8"),
+        ("1_Pooling/config.json: word_embedding_dimension=9 is not the hidden_size=8 of config.json",),
     ),
     "length": (
         write("sentence_bert_config.json", '{"max_seq_length": "long"}'),
