@@ -11,11 +11,13 @@ from tests.models.tiny_bert import randomized, save
 
 
 @pytest.fixture(autouse=True)
-def one_seed() -> Iterator[None]:
-    """Give every test the same random numbers, and leave the generator as it was."""
-    state = torch.get_rng_state()
+def one_seed_one_thread() -> Iterator[None]:
+    """Give every test the same random numbers, and no threads to wait for on a busy machine."""
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.manual_seed(20)
+    torch.set_num_threads(1)
     yield
+    torch.set_num_threads(threads)
     torch.set_rng_state(state)
 
 
