@@ -29,10 +29,10 @@ def bench(bundle: Path, device: str, threads: int | None, seconds: float, as_jso
         edgebert bench minilm/ --threads 1 --seconds 5
     """
     import edgebert_runtime
-    from edgebert_runtime import benchmark
+    from edgebert_runtime.benchmark import measure
 
     engine = edgebert_runtime.load(bundle, device=device, threads=threads)
-    figures = benchmark.measure(engine, seconds=seconds)
+    figures = measure(engine, seconds=seconds)
     if as_json:
         echo_json(figures)
     else:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgebert import __version__
 from edgebert.cli.errors import describe, one_line
 
 PACKAGES = ("numpy", "tokenizers", "click", "onnxruntime", "onnxruntime-gpu")
@@ -57,7 +58,7 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Look at the packages, the devices and the CPU."""
     found = Diagnosis()
-    versions = {name: version(name) for name in ("edgebert", *PACKAGES, *EXPORT_PACKAGES)}
+    versions = {"edgebert": __version__} | {name: version(name) for name in (*PACKAGES, *EXPORT_PACKAGES)}
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     found.facts["system"] = {"python": python, "platform": platform.platform()}
     found.facts["packages"] = versions

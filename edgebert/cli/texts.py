@@ -25,6 +25,7 @@ OPTIONS = {
     "max_batch_tokens": "--max-batch-tokens",
     "max_tokens": "--max-tokens",
 }
+REMEDY = "convert it, or give --errors replace"
 Errors = Literal["strict", "replace"]
 
 
@@ -73,7 +74,7 @@ def argument_windows(texts: Sequence[str]) -> Iterator[Window]:
         yield Window(first, part, sum(map(len, part)), None)
 
 
-def line_windows(stream: BinaryIO, source: str, errors: Errors = "strict") -> Iterator[Window]:
+def line_windows(stream: BinaryIO, source: str, errors: Errors, remedy: str = REMEDY) -> Iterator[Window]:
     """Yield the lines of ``stream`` as they arrive: what a slow writer has sent is handed on without waiting.
 
     Lines end with LF or CRLF; the last one may lack its end; an empty line is an empty text. A byte order mark at the
@@ -92,11 +93,11 @@ def line_windows(stream: BinaryIO, source: str, errors: Errors = "strict") -> It
         if b"\n" in block:
             whole, _, tail = bytes(rest).rpartition(b"\n")
             lines = whole.split(b"\n")
-            texts = [decode(line, called(first + i, source), errors) for i, line in enumerate(lines)]
+            texts = [decode(line, called(first + i, source), errors, remedy) for i, line in enumerate(lines)]
             yield Window(first, texts, len(whole) + 1, source)
             first, rest = first + len(lines), bytearray(tail)
     if rest:
-        yield Window(first, [decode(bytes(rest), called(first, source), errors)], len(rest), source)
+        yield Window(first, [decode(bytes(rest), called(first, source), errors, remedy)], len(rest), source)
 
 
 def read_some(stream: BinaryIO) -> bytes:
@@ -106,15 +107,14 @@ def read_some(stream: BinaryIO) -> bytes:
     return block
 
 
-def decode(line: bytes, name: str, errors: Errors) -> str:
+def decode(line: bytes, name: str, errors: Errors, remedy: str) -> str:
     """Return the line called ``name`` as text."""
     line = line.removesuffix(b"\r")
     try:
         return line.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise Failure(
-            f"{name} is not UTF-8 ({error.reason} at byte {error.start + 1} of the line); "
-            "convert it, or give --errors replace"
+            f"{name} is not UTF-8 ({error.reason} at byte {error.start + 1} of the line); {remedy}"
         ) from error
 
 
@@ -126,7 +126,12 @@ def read_texts(file: Path) -> list[str]:
     """
     with file.open("rb") as stream:
         name = click.format_filename(file)
-        texts = [text for window in line_windows(stream, name) for text in window.texts if text.strip()]
+        texts = [
+            text
+            for window in line_windows(stream, name, "strict", "convert it")
+            for text in window.texts
+            if text.strip()
+        ]
     if not texts:
         raise Failure(f"{name} holds no texts; write one a line")
     return texts

@@ -1,8 +1,8 @@
-"""Fixtures of the command line's tests: a runner, a manifest, and fakes in place of the library."""
+"""Fixtures of the command line's tests: a runner, a fake engine, and a tiny checkpoint with its bundle."""
 
 from __future__ import annotations
 
-import runpy
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,17 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
+from safetensors.torch import save_file
 
+import edgebert_exporters
+import edgebert_runtime
 from edgebert.cli import main
-from edgebert_runtime.manifest import FileEntry, GraphSpec, Limits, Manifest, TensorSpec, Weights
-
-FAKE = Path(__file__).with_name("fake.py")
+from edgebert.models.bert import Bert, BertConfig
+from edgebert.weight_files import to_published
+from tests.cli import fake
 
 Run = Callable[..., Result]
 
+CONFIG: dict[str, Any] = {
+    "vocab_size": 31,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 24,
+}
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(chr, range(ord("a"), ord("z") + 1))]
 
-@pytest.fixture
+
+@pytest.fixture(scope="session")
 def run() -> Run:
     """Return a function that runs the command line in this process."""
 
@@ -36,43 +50,39 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
 
     def popen(*args: object, **options: Any) -> subprocess.Popen[bytes]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([sys.executable, str(FAKE), *map(str, args)], **pipes)
+        return subprocess.Popen([sys.executable, fake.__file__, *map(str, args)], **pipes)
 
     return popen
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+def engine(monkeypatch: pytest.MonkeyPatch) -> fake.FakeEngine:
     """Put a fake engine in the place of every bundle."""
-    import edgebert_runtime
+    engine = fake.FakeEngine()
 
-    fake = runpy.run_path(str(FAKE))["FakeEngine"]()
-    fake.loads = []
+    def load(folder: Path, **options: Any) -> fake.FakeEngine:
+        engine.loads.append((folder, options))
+        return engine
 
-    def load(folder: Path, **options: Any) -> Any:
-        fake.loads.append((folder, options))
-        return fake
-
-    monkeypatch.setattr(edgebert_runtime, "load", load, raising=False)
-    return fake
+    monkeypatch.setattr(edgebert_runtime, "load", load)
+    return engine
 
 
-@pytest.fixture
-def manifest() -> Manifest:
-    """Return a manifest in which everything is filled in."""
-    ids = TensorSpec("input_ids", "int64", ("batch", "sequence"))
-    vectors = TensorSpec("sentence_embedding", "float32", ("batch", 3))
-    return Manifest(
-        edgebert_version="0.1.0",
-        family="bert",
-        task="embed",
-        target="cpu",
-        config={"hidden_size": 3, "num_hidden_layers": 2},
-        graphs={"model": GraphSpec("model.onnx", (ids,), (vectors,))},
-        settings={"pooling": "mean", "normalize": True, "dim": 3},
-        limits=Limits(vocab_size=30522, max_tokens=512, default_tokens=256),
-        weights=Weights("int8", 1_234_567, (5, 6), {"pooler": "excluded"}),
-        files={"model.onnx": FileEntry(1_234_567, "0" * 64), "tokenizer.json": FileEntry(700, "1" * 64)},
-        verification={"cases": 36, "max_abs_error": 1.25e-06},
-        report={"coverage": {"quantized": 5, "eligible": 6}, "fidelity": {"cosine": {"min": 0.997}}},
-    )
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny checkpoint of a sentence encoder, in which a letter is a token."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("checkpoint")
+    weights = to_published(Bert(BertConfig(**CONFIG)).state_dict())
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_act": "gelu", **CONFIG}))
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bundle of the checkpoint."""
+    folder = tmp_path_factory.mktemp("bundles") / "tiny"
+    edgebert_exporters.export_checkpoint(checkpoint, folder, pooling="mean", normalize=True)
+    return folder

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class FakeEngine:
     dim: int = 3
     default_tokens: int = 8
     calls: list[dict[str, Any]] = field(default_factory=list)
+    loads: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
 
     def embed_detailed(self, texts: list[str], **options: Any) -> FakeResult:
         self.calls.append({"texts": len(texts), **options})

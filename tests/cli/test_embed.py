@@ -176,7 +176,7 @@ def test_lines_are_handed_on_as_they_come() -> None:
         def read1(self, _size: int | None = -1) -> bytes:
             return self.blocks.pop(0)
 
-    windows = list(line_windows(Slow(), "x"))
+    windows = list(line_windows(Slow(), "x", "strict"))
     assert [(window.first, window.texts) for window in windows] == [(0, ["a"]), (1, ["bb"]), (2, ["c"])]
 
 

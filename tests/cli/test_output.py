@@ -1,0 +1,102 @@
+"""Tables, figures and progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from edgebert.cli import output
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """Return a function that makes standard error a terminal."""
+
+    def replace() -> Terminal:  # during the test: before it, pytest would put its own stream back
+        stream = Terminal()
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (True, "yes"),
+        (12345, "12,345"),
+        (0.123456, "0.1235"),
+        (1e-7, "1e-07"),
+        (123456.7, "123,457"),
+        (np.float32(0.5), "0.5"),
+        ([1, 2], "1, 2"),
+        ([], "none"),
+        ([0.0] * 384, "384 values"),
+        (None, "none"),
+        ("text", "text"),
+    ],
+)
+def test_number(value: object, text: str) -> None:
+    assert output.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (90_900_000, "90.9 MB"), (2 * 10**10, "20.0 GB")],
+)
+def test_size(count: int, text: str) -> None:
+    assert output.size(count) == text
+
+
+def test_flatten() -> None:
+    value = {"a_b": {"c": 1, "d": {"e": 0.5}}, "speed": [{"shape": "1 x 2", "ms": 3, "ratio": 1.5}]}
+    assert list(output.flatten(value)) == [("a b c", "1"), ("a b d e", "0.5"), ("speed 1 x 2", "ms 3, ratio 1.5")]
+
+
+def test_json_takes_numpy_and_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    output.echo_json({"a": np.float32(0.5), "b": np.arange(2), "c": {1}.__class__})
+    assert json.loads(capsys.readouterr().out)["b"] == [0, 1]
+
+
+def test_a_bar_for_each_step(watch: Callable[[], Terminal]) -> None:
+    terminal = watch()
+    with output.step_progress() as progress:
+        assert progress is not None
+        progress("read", 0, 1)
+        progress("read", 1, 1)
+        for done in range(3):
+            progress("verify", done, 2)
+    assert "read" in terminal.getvalue()
+    assert "verify" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("total", [4, None])
+def test_a_bar_for_texts(watch: Callable[[], Terminal], total: int | None) -> None:
+    terminal = watch()
+    with output.count_progress(total, shown=True) as advance:
+        advance(1)
+        advance(3)
+    assert ("100%" if total else "4") in terminal.getvalue()
+
+
+def test_no_bar_where_nobody_watches(watch: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watch()
+    with output.count_progress(4, shown=False) as advance:
+        advance(1)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with output.step_progress() as progress:
+        assert progress is None
+    with output.count_progress(4, shown=True) as advance:
+        advance(1)
+    assert terminal.getvalue() == ""
