@@ -177,8 +177,9 @@ class SentenceEncoder(nn.Module):
             return torch.where(real, hidden, 0.0).sum(1) / real.sum(1).clamp(min=1)
         if self.pooling == "max":
             return torch.where(mask.any(1, keepdim=True), torch.where(real, hidden, -torch.inf).amax(1), 0.0)
-        order = torch.arange(1, mask.shape[1] + 1, device=mask.device) * mask  # (batch, seq), 0 at padding
+        places = torch.arange(mask.shape[1], device=mask.device)  # (seq,)
         if self.pooling == "cls":
-            order = torch.where(mask, -order, -mask.shape[1] - 1)
-        chosen = torch.nn.functional.one_hot(order.argmax(1), mask.shape[1])[..., None] * real
-        return (torch.where(real, hidden, 0.0) * chosen).sum(1)
+            chosen = torch.where(mask, places, mask.shape[1]).amin(1, keepdim=True)  # (batch, 1)
+        else:
+            chosen = torch.where(mask, places, -1).amax(1, keepdim=True)
+        return torch.where((places == chosen)[..., None], hidden, 0.0).sum(1)

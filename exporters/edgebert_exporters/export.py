@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.models.bert import SentenceEncoder
+from edgebert.models.bert import POOLINGS, SentenceEncoder
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.signature import embed_signature
@@ -34,6 +35,8 @@ from edgebert_runtime.errors import ExportError
 from edgebert_runtime.manifest import Limits, Manifest, Weights
 from edgebert_runtime.session import open_session
 from edgebert_runtime.tokenizer import Tokenizer
+
+log = logging.getLogger("edgebert")
 
 TASKS = ("embed",)
 
@@ -68,6 +71,8 @@ def export_checkpoint(
     with staged(bundle, force=force) as folder:
         progress("read checkpoint", 0, 1)
         opened = open_checkpoint(checkpoint)
+        for note in opened.notes:
+            log.info("%s: %s", checkpoint, note)
         pooling, normalize = settle_pooling(opened, pooling, normalize)
         module = SentenceEncoder(opened.load_model(), pooling, normalize).eval()
         progress("read checkpoint", 1, 1)
@@ -81,7 +86,7 @@ def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool 
     """Choose the options given, else what the checkpoint says.
 
     Raises:
-        ExportError: if nobody says how to pool; a guess would give vectors that look right and are not.
+        ExportError: if the pooling is unknown, or nobody gives one; a guess would make vectors that look right.
     """
     pooling = pooling or checkpoint.pooling
     if pooling is None:
@@ -89,6 +94,8 @@ def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool 
             f"{checkpoint.path} holds no 1_Pooling/config.json, so it does not say how token vectors become a "
             "sentence vector; give --pooling mean, cls, max or last"
         )
+    if pooling not in POOLINGS:
+        raise ExportError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
     return pooling, bool(checkpoint.normalize if normalize is None else normalize)
 
 

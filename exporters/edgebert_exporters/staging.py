@@ -30,24 +30,19 @@ def staged(destination: str | os.PathLike[str], *, force: bool = False) -> Itera
     target = Path(os.path.abspath(destination))
     check_destination(target, force)
     remove_abandoned(target)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.edgebert-", dir=target.parent))
-    except OSError as error:
-        raise ExportError(f"cannot write {target}: {error.strerror}; choose a folder that you may write to") from error
-    lock = lock_folder(folder)
-    try:
-        yield folder
-        for file in folder.iterdir():
-            sync(file)
-        os.chmod(folder, 0o777 & ~current_umask())
-        sync(folder)
-        put_in_place(folder, target)
-    except OSError as error:
-        raise ExportError(f"cannot write {target}: {explain(error)}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+    with contextlib.ExitStack() as cleanup:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.edgebert-", dir=target.parent))
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            cleanup.enter_context(locked(folder))
+            yield folder
+            for file in folder.iterdir():
+                sync(file)
+            os.chmod(folder, 0o777 & ~current_umask())
+            sync(folder)
+            put_in_place(folder, target)
+        except OSError as error:
+            raise ExportError(f"cannot write {target}: {explain(error)}") from error
 
 
 def check_destination(target: Path, force: bool) -> None:
@@ -91,16 +86,21 @@ def exchange(one: Path, other: Path) -> bool:
     return False
 
 
-def lock_folder(folder: Path) -> int | None:
-    """Hold a lock that says: the process that writes here is alive. None where the system has no such lock."""
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder that says: the process that writes here is alive. Some systems have no such lock."""
     try:
         import fcntl
     except ImportError:
-        return None
+        yield
+        return
     handle = os.open(folder, os.O_RDONLY)
-    with contextlib.suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return handle
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def remove_abandoned(target: Path) -> None:

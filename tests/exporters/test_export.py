@@ -1,0 +1,162 @@
+"""Export: what comes out, that it is right, and that nothing wrong comes out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+
+import edgebert_exporters.export as export_module
+from edgebert.models.bert import POOLINGS, Bert, SentenceEncoder
+from edgebert_exporters import export_checkpoint
+from edgebert_exporters.export import load_reference
+from edgebert_exporters.rendering import IR_VERSION, OPSET, check_signature, render
+from edgebert_exporters.signature import ENCODER_INPUTS, embed_signature
+from edgebert_exporters.verify import TOLERANCE
+from edgebert_runtime import Bundle, load
+from edgebert_runtime.errors import ExportError, ParityError
+from tests.tiny import CONFIG, write_checkpoint
+
+BUNDLES = ("fp32_bundle", "portable_bundle")
+
+
+@pytest.fixture(params=BUNDLES)
+def bundle(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+def test_manifest_says_what_the_bundle_is(bundle: Path, checkpoint: Path) -> None:
+    manifest = Bundle.open(bundle).manifest
+    assert (manifest.family, manifest.task, manifest.weights.scheme) == ("bert", "embed", "fp32")
+    assert manifest.settings == {"pooling": "mean", "normalize": True, "dim": CONFIG["hidden_size"]}
+    assert manifest.limits.vocab_size == CONFIG["vocab_size"]
+    assert manifest.limits.max_tokens == CONFIG["max_position_embeddings"]
+    assert manifest.verification["batches"] >= 30
+    assert 0 < manifest.verification["max_error"] < TOLERANCE
+    assert set(manifest.files) == {p.name for p in bundle.iterdir()} - {"edgebert.json"}
+
+
+def test_graph_is_dynamic_and_loads_where_promised(bundle: Path) -> None:
+    model = ir.load(bundle / "model.onnx")
+    assert (model.ir_version, model.opset_imports[""]) == (IR_VERSION, OPSET)
+    check_signature(model, embed_signature(CONFIG["hidden_size"]))
+    sizes = {n for v in model.graph.initializers.values() if v.const_value is not None for n in shape_constants(v)}
+    assert not sizes & {14}, "2 x 7, the size of the example, is frozen into the graph"
+
+
+def shape_constants(value: ir.Value) -> set[int]:
+    array = value.const_value.numpy() if value.const_value is not None else np.zeros(0)
+    return {int(x) for x in array.reshape(-1)} if array.dtype == np.int64 else set()
+
+
+def test_portable_graph_has_standard_operators_in_one_file(portable_bundle: Path) -> None:
+    model = ir.load(portable_bundle / "model.onnx")
+    assert {node.domain for node in model.graph.all_nodes()} == {""}
+    assert set(model.opset_imports) == {""}
+    assert {p.name for p in portable_bundle.iterdir()} == {"edgebert.json", "model.onnx", "tokenizer.json"}
+    assert "unoptimized" in Bundle.open(portable_bundle).manifest.verification
+
+
+@pytest.mark.parametrize("target", ["cpu", "portable"])
+def test_nothing_of_this_machine_is_in_the_file(target: str, checkpoint: Path, tmp_path: Path) -> None:
+    first = export_checkpoint(checkpoint, tmp_path / "a", target=target).path / "model.onnx"
+    second = export_checkpoint(checkpoint, tmp_path / "b", target=target).path / "model.onnx"
+    assert first.read_bytes() == second.read_bytes()
+    for word in (b"/home", b"site-packages", b".py", str(Path.cwd()).encode(), b"torch"):
+        assert word not in first.read_bytes()
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", pooling=pooling, normalize=normalize)
+    engine = load(export_checkpoint(source, tmp_path / "bundle").path)
+    assert engine.bundle.manifest.settings["pooling"] == pooling
+    reference = load_reference(source, pooling, normalize)
+    rows = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 8, 9, 10, 11, 3]]
+    expected = [reference(*(torch.tensor([x]) for x in (row, [1] * len(row), [0] * len(row)))) for row in rows]
+    found = engine.embed(rows)
+    np.testing.assert_allclose(found, torch.cat(expected).detach().numpy(), rtol=1e-4, atol=1e-6)
+    lengths = np.linalg.norm(found, axis=1)
+    assert np.allclose(lengths, 1, atol=1e-5) == normalize
+
+
+def test_pooling_is_never_guessed(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", pooling=None)
+    with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*--pooling mean, cls, max or last"):
+        export_checkpoint(source, tmp_path / "bundle")
+    made = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)
+    assert made.manifest.settings["pooling"] == "max"
+    assert made.manifest.settings["normalize"] is True
+
+
+@pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "generate"), ("pooling", "median")])
+def test_unknown_options_are_refused(option: str, value: str, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=value):
+        export_checkpoint(checkpoint, tmp_path / "bundle", **{option: value})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_large_weights_go_to_a_file_of_their_own(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", vocab_size=9000)
+    made = export_checkpoint(source, tmp_path / "bundle")
+    assert set(made.manifest.files) == {"model.onnx", "tokenizer.json", "weights.bin"}
+    stored = (made.path / "weights.bin").stat().st_size
+    assert stored <= made.manifest.weights.bytes * 1.05 + 65536
+    moved = (tmp_path / "bundle").rename(tmp_path / "elsewhere")
+    assert load(moved).embed(["the cat"]).shape == (1, CONFIG["hidden_size"])
+
+
+def test_a_wrong_graph_never_becomes_a_bundle(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*args: object) -> ir.Model:
+        model = render(*args)  # type: ignore[arg-type]
+        bias = model.graph.initializers["bert.layers.1.contract.bias"]
+        assert bias.const_value is not None
+        bias.const_value = ir.tensor(bias.const_value.numpy() + np.eye(32, dtype=np.float32)[5] * 0.01, name=bias.name)
+        return model
+
+    monkeypatch.setattr(export_module, "render", wrong)
+    with pytest.raises(ParityError, match=r"the cpu graph differs from the PyTorch reference by .* at batch"):
+        export_checkpoint(checkpoint, tmp_path / "bundle")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
+    class Frozen(SentenceEncoder):
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            return super().forward(*inputs) + torch.zeros(inputs[0].shape[0], 1) * int(inputs[0].shape[1] == 7)
+
+    bert = Bert(export_module.open_checkpoint(write_checkpoint(tmp_path / "s")).config)
+    with pytest.raises(ExportError, match="could not export Frozen|came out with shape"):
+        render(Frozen(bert, "mean", True), embed_signature(32), "cpu")
+
+
+def test_inputs_are_known_by_name(fp32_bundle: Path) -> None:
+    assert [spec.name for spec in ENCODER_INPUTS] == ["input_ids", "attention_mask", "token_type_ids"]
+    model = ir.load(fp32_bundle / "model.onnx")
+    assert [value.name for value in model.graph.inputs] == [spec.name for spec in ENCODER_INPUTS]
+    stored = json.loads((fp32_bundle / "edgebert.json").read_text())["graphs"]["model"]
+    assert [spec["name"] for spec in stored["inputs"]] == [spec.name for spec in ENCODER_INPUTS]
+
+
+def test_export_is_quiet(checkpoint: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    export_checkpoint(checkpoint, tmp_path / "bundle")
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_progress_tells_each_step_to_its_end(checkpoint: Path, tmp_path: Path) -> None:
+    calls: list[tuple[str, int, int]] = []
+    export_checkpoint(checkpoint, tmp_path / "bundle", progress=lambda *call: calls.append(call))
+    last = {step: (done, total) for step, done, total in calls}
+    assert list(last) == ["read checkpoint", "render graph", "verify cpu"]
+    assert all(done == total for done, total in last.values())
