@@ -119,11 +119,15 @@ def open_session(file: Path, *, device: str = "cpu", threads: int | None = None)
 
 
 def import_onnxruntime() -> Any:
-    """Import onnxruntime.
+    """Import onnxruntime, with its telemetry off unless the environment says otherwise.
+
+    Since 1.29 it reports to Microsoft over the network, from Linux and macOS too; a bundle that is run must not
+    reach out. The variable counts only when it is set before onnxruntime starts.
 
     Raises:
         DeviceError: saying what to install, if it is not there.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:
@@ -142,7 +146,7 @@ def session_options(onnxruntime: Any, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is raised, with the same text
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     # Memory patterns are kept for every shape seen: memory grows without end when lengths vary.
     options.enable_mem_pattern = False
@@ -163,6 +167,7 @@ def create(onnxruntime: Any, file: Path, options: Any, providers: Sequence[Any])
             raise
     # The application has made a pool for the whole process, which then allows no other.
     options.use_per_session_threads = False
+    options.intra_op_num_threads = options.inter_op_num_threads = 0
     return onnxruntime.InferenceSession(os.fspath(file), options, **arguments)
 
 
