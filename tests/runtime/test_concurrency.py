@@ -1,0 +1,130 @@
+"""One engine under many threads, many shapes and many repeats."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgebert_runtime import Embedder, workers
+from edgebert_runtime.errors import EdgebertError
+
+CLEAN = """
+import multiprocessing, os, sys
+import edgebert_runtime
+
+def child(engine):
+    assert engine.embed(["the cat"]).any()
+
+if __name__ == "__main__":
+    engine = edgebert_runtime.load(sys.argv[1], threads=2)
+    environment = dict(os.environ)
+    engine.embed(["the cat sat on a mat"] * 2000, progress=lambda done, total: None)
+    assert engine._workers.second is not None
+    assert dict(os.environ) == environment
+    for method in ("spawn", "forkserver"):
+        process = multiprocessing.get_context(method).Process(target=child, args=(engine,))
+        process.start()
+        process.join(30)
+        assert process.exitcode == 0, method
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+"""
+
+
+def rows(seed: int, count: int, longest: int = 40) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [[rng.randrange(5, 70) for _ in range(rng.randint(1, longest))] for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def two(engine: Embedder) -> Embedder:
+    """Load with two threads on any machine."""
+    return Embedder(engine.bundle, threads=2)
+
+
+@pytest.fixture
+def side_by_side(two: Embedder, monkeypatch: pytest.MonkeyPatch) -> Embedder:
+    """Load an engine that computes batches side by side from the first."""
+    monkeypatch.setattr(workers, "TOKENS_BEFORE_SECOND", 1)
+    fresh = Embedder(two.bundle, threads=2)
+    fresh.embed(rows(0, 200))
+    assert fresh._workers.second is not None
+    return fresh
+
+
+def test_eight_threads_equal_one(two: Embedder) -> None:
+    work = [rows(seed, 9) for seed in range(40)]
+    expected = [two.embed(batch) for batch in work]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            for found, wanted in zip(pool.map(two.embed, work), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+
+
+def test_side_by_side_equals_one_after_the_other(two: Embedder, side_by_side: Embedder) -> None:
+    many = rows(1, 700)
+    np.testing.assert_allclose(side_by_side.embed(many), np.concatenate([two.embed([row]) for row in many]), atol=1e-5)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(side_by_side.embed, [many] * 4):
+            np.testing.assert_array_equal(found, side_by_side.embed(many))
+
+
+def test_side_by_side_fails_as_one_and_goes_on(side_by_side: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert side_by_side._workers.second is not None
+    session = side_by_side._workers.second[0]
+    expected, run = side_by_side.embed(rows(2, 200)), session.inner.run
+    with monkeypatch.context() as patch:
+        patch.setattr(session.inner, "run", lambda names, feeds: [np.full_like(run(names, feeds)[0], np.nan)])
+        with pytest.raises(EdgebertError, match="NaN or infinity for text"):
+            side_by_side.embed(rows(2, 200))
+    np.testing.assert_array_equal(side_by_side.embed(rows(2, 200)), expected)
+
+
+def test_opens_a_second_session_only_where_it_pays(two: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Embedder(two.bundle, threads=2)
+    for _ in range(3):
+        small.embed(rows(3, 20))
+    assert small._workers.second is None  # one batch at a time
+    alone = Embedder(two.bundle, threads=1)
+    alone.embed(rows(3, 900))
+    assert alone._workers.second is None
+    monkeypatch.setattr(workers, "MAX_SECOND_BYTES", 1000)
+    large = Embedder(two.bundle, threads=2)
+    large.embed(rows(3, 900))
+    assert large._workers.second is None
+
+
+def test_repeats_are_equal_bit_for_bit(two: Embedder) -> None:
+    text = ["the cat sat on a mat"]
+    expected = two.embed(text)
+    for repeat in range(50):
+        two.embed(rows(repeat, 1 + repeat % 5))
+        np.testing.assert_array_equal(two.embed(text), expected)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+def test_memory_stays_flat_over_many_shapes(two: Embedder) -> None:
+    rng = random.Random(4)
+    for run in range(2200):
+        two.embed([[5] * rng.randint(1, 40)] * rng.randint(1, 12))
+        if run == 200:
+            before = resident()
+    assert resident() < 1.1 * before
+
+
+def test_nothing_is_printed_and_processes_start(folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CLEAN)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(script), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

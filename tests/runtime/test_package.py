@@ -1,0 +1,70 @@
+"""The package as a whole: what it exports, what it imports, and its benchmark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import edgebert_runtime
+from edgebert_runtime import Embedder, benchmark, errors
+from edgebert_runtime.errors import InputError
+
+FORBIDDEN = ("torch", "onnx", "onnx_ir", "transformers", "safetensors", "edgebert")
+
+
+def test_exports_what_it_names() -> None:
+    assert {name: getattr(edgebert_runtime, name) for name in edgebert_runtime.__all__}
+    assert edgebert_runtime.EdgebertError is errors.EdgebertError
+    public = {name for name in vars(edgebert_runtime) if not name.startswith("_")}
+    assert set(edgebert_runtime.__all__) <= public
+
+
+def test_importing_is_cheap_and_running_needs_three_packages(folder: Path) -> None:
+    code = (
+        "import sys\n"
+        "import edgebert_runtime\n"
+        "print(sorted({'onnxruntime', 'tokenizers'} & set(sys.modules)))\n"
+        "edgebert_runtime.load(sys.argv[1]).embed(['the cat'])\n"
+        f"print(sorted(set({FORBIDDEN!r}) & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n[]\n", "")
+
+
+def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "edgebert_runtime").symlink_to(Path(edgebert_runtime.__file__).parent)
+    code = "import sys, edgebert_runtime; print(edgebert_runtime.load(sys.argv[1]).embed(['the cat']).shape)"
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("(1, 32)\n", "")
+
+
+def test_measures(engine: Embedder) -> None:
+    figures = benchmark.measure(engine, seconds=0.1)
+    assert set(figures["latency"]) == {"16_tokens", "40_tokens"}
+    for latency in figures["latency"].values():
+        assert 0 < latency["median_ms"] <= latency["p90_ms"]
+    throughput = figures["throughput"]
+    assert throughput["texts"] == 256
+    assert throughput["tokens_per_second"] > throughput["texts_per_second"] > 0
+    assert figures["load_seconds"] > 0
+    assert figures["peak_memory_mb"] > 20
+    assert figures["device"] == "cpu"
+
+
+def test_the_workload_is_the_same_always(engine: Embedder) -> None:
+    rows = benchmark.workload(engine)
+    assert rows == benchmark.workload(engine)
+    assert {type(index) for row in rows for index in row} == {int}
+    assert max(map(max, rows)) < engine.bundle.manifest.limits.vocab_size
+    assert 3 <= min(map(len, rows)) <= max(map(len, rows)) <= engine.max_tokens
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "1", None, True, float("nan"), float("inf")])
+def test_measuring_needs_a_positive_time(engine: Embedder, seconds: Any) -> None:
+    with pytest.raises(InputError, match="seconds="):
+        benchmark.measure(engine, seconds=seconds)
