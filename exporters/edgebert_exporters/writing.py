@@ -36,6 +36,8 @@ def write_graph(model: ir.Model, folder: Path, name: str, signature: Signature, 
             f"{name}.onnx would have {size:,} bytes, more than the {MAX_INLINE_BYTES:,} of a single ONNX file; "
             "export for the target cpu, which keeps the weights in a file of their own"
         )
+    # Weights that stayed as they were still lie in a file of the bundle that they came from.
+    model = ir.external_data.load_to_model(model)
     external = None if single_file or size < SMALL_MODEL_BYTES else WEIGHTS_NAME
     ir.save(model, folder / f"{name}.onnx", external_data=external, size_threshold_bytes=1024)
     return GraphSpec(f"{name}.onnx", signature.inputs, signature.outputs)

@@ -1,0 +1,175 @@
+"""The arithmetic of int8, against arrays worked out by hand and against NumPy in float64."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from edgebert_exporters.int8 import GELU_STEPS, Rewriter, quantize_columns, smoothing
+from edgebert_exporters.linears import Linear, matmuls, tables
+
+Floats = npt.NDArray[np.float32]
+
+
+def test_columns_by_hand() -> None:
+    weight = np.array([[1.27, -0.5, 0.0], [-0.635, 0.25, 0.0]], np.float32)
+    integers, scale = quantize_columns(weight)
+    assert integers.tolist() == [[127, -127, 0], [-64, 64, 0]]  # 63.5 rounds to the even 64
+    np.testing.assert_allclose(scale, [0.01, 0.5 / 127, 1], rtol=1e-6)
+
+
+@given(arrays(np.float32, (5, 3), elements=st.floats(-100, 100, width=32)))
+def test_columns_are_off_by_half_a_step_at_most(weight: Floats) -> None:
+    integers, scale = quantize_columns(weight)
+    assert integers.min() >= -127, "-128 has no positive counterpart"
+    assert (np.abs(integers * scale.astype(np.float64) - weight) <= scale * 0.5001).all()
+
+
+def test_smoothing_by_hand() -> None:
+    weight = np.array([[1.0, -1.0], [1.0, 0.5]], np.float32)
+    factor = smoothing(np.array([16.0, 1.0], np.float32), weight, strength=0.5)
+    np.testing.assert_allclose(factor, [2, 0.5], rtol=1e-6)  # 16 and 1 move to 8 and 2
+
+
+@given(arrays(np.float32, (6,), elements=st.floats(0, 1e4, width=32)), st.integers(0, 99))
+def test_smoothing_changes_no_product(largest: Floats, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weight, x = rng.standard_normal((6, 4)).astype(np.float32), rng.standard_normal((3, 6))
+    factor = smoothing(largest, weight).astype(np.float64)
+    assert (factor > 0).all()
+    np.testing.assert_allclose((x / factor) @ (weight * factor[:, None]), x @ weight, rtol=1e-5, atol=1e-6)
+    assert np.exp(np.log(factor).mean()) == pytest.approx(1, rel=1e-4)
+
+
+def graph(producer: str, weight: Floats, bias: Floats | None, transposed: bool) -> ir.Model:
+    """Build ``x -> producer -> Gemm -> y``; LayerNormalization keeps x nearly as it is."""
+    x = ir.val("x", ir.DataType.FLOAT, ["rows", weight.shape[0]])
+    holds: dict[str, npt.NDArray[Any]] = {"w": np.ascontiguousarray(weight.T) if transposed else weight}
+    if bias is not None:
+        holds["b"] = bias
+    if producer == "LayerNormalization":
+        holds["gamma"] = np.linspace(0.1, 9, weight.shape[0]).astype(np.float32)
+    values = {name: ir.Value(name=name, const_value=ir.tensor(array, name=name)) for name, array in holds.items()}
+    inputs = [x, values["gamma"]] if producer == "LayerNormalization" else [x]
+    first = ir.node(producer, inputs, domain="")
+    gemm_inputs = [first.outputs[0], *(values[name] for name in ("w", "b") if name in values)]
+    gemm = ir.node("Gemm", gemm_inputs, attributes={"transB": int(transposed)})
+    y = gemm.outputs[0]
+    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["rows", weight.shape[1]])
+    body = ir.Graph([x], [y], nodes=[first, gemm], initializers=list(values.values()), opset_imports={"": 21}, name="g")
+    return ir.Model(body, ir_version=10)
+
+
+def run(model: ir.Model, x: Floats, optimize: bool = True) -> Floats:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = ir.to_proto(model).SerializeToString()
+    output: Floats = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    return output
+
+
+def quantized(model: ir.Model, largest: Floats) -> ir.Model:
+    rewriter = Rewriter(model)
+    for _, linear in list(matmuls(model)):
+        assert isinstance(linear, Linear)
+        rewriter.linear(linear, largest)
+    return model
+
+
+PRODUCERS = ("Gelu", "LayerNormalization", "Relu")
+
+
+@pytest.mark.parametrize(
+    ("producer", "with_bias", "transposed"), list(itertools.product(PRODUCERS, [True, False], [True, False]))
+)
+def test_linear_is_close_to_float32(producer: str, with_bias: bool, transposed: bool) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((24, 10)).astype(np.float32)
+    bias = rng.standard_normal(10).astype(np.float32) if with_bias else None
+    x = (rng.standard_normal((7, 24)) * 2).astype(np.float32)
+    model = graph(producer, weight, bias, transposed)
+    expected = run(model, x)
+    after = quantized(graph(producer, weight, bias, transposed), np.full(24, 9, np.float32))
+    assert "Gemm" not in {node.op_type for node in after.graph}
+    for optimize in (True, False):
+        found = run(after, x, optimize)
+        assert 1e-7 < np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def reference_rows(x: Floats, weight: Floats) -> npt.NDArray[np.float64]:
+    """Compute what the scheme for rows after a GELU promises, in float64."""
+    peak = np.maximum(x.max(1, keepdims=True).astype(np.float64), 0.17 * GELU_STEPS / 16)
+    steps = np.clip(np.rint(x / peak * GELU_STEPS), -16, GELU_STEPS)
+    integers, scale = quantize_columns(weight)
+    return (steps @ integers.astype(np.float64)) * scale * peak / GELU_STEPS
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    arrays(np.float32, (5, 12), elements=st.floats(-50, 50, width=32)),
+    st.sampled_from([0.001, 1.0, 300.0]),
+)
+def test_rows_after_a_gelu_have_scales_of_their_own(x: Floats, size: float) -> None:
+    weight = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
+    x = (x * size).astype(np.float32)
+    after = quantized(graph("Gelu", weight, None, True), np.ones(12, np.float32))
+    gelu = run(graph("Gelu", np.eye(12, dtype=np.float32), None, True), x)
+    found = run(after, x)
+    step = np.maximum(gelu.max(1, keepdims=True), 0.17 * GELU_STEPS / 16) / GELU_STEPS
+    off = np.abs(found - reference_rows(gelu, weight)) / step
+    assert off.max() <= 1.01 * np.abs(weight).max(), "off by more than one rounding of one activation"
+    alone = np.concatenate([run(after, row[None]) for row in x])
+    np.testing.assert_array_equal(alone, found)
+
+
+def test_rows_of_nothing_but_negatives_stay_finite() -> None:
+    weight = np.ones((12, 6), np.float32)
+    after = quantized(graph("Gelu", weight, None, True), np.ones(12, np.float32))
+    found = run(after, np.stack([np.full(12, v, np.float32) for v in (-1e30, -5, -0.75, 0, 1e-30)]))
+    expected = [0, 0, -0.17 * 12, 0, 0]
+    np.testing.assert_allclose(found, np.tile(np.array(expected)[:, None], 6), atol=0.05)
+
+
+def test_table_is_close_row_by_row(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    weight = (rng.standard_normal((300, 64)) * rng.uniform(0.01, 10, (300, 1))).astype(np.float32)
+    weight[7] = 0
+    ids = ir.val("x", ir.DataType.INT64, ["n"])
+    held = ir.Value(name="t", const_value=ir.tensor(weight, name="t"))
+    node = ir.node("Gather", [held, ids], attributes={"axis": 0})
+    node.outputs[0].name, node.outputs[0].shape = "y", ir.Shape(["n", 64])
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    body = ir.Graph([ids], list(node.outputs), nodes=[node], initializers=[held], opset_imports={"": 21}, name="g")
+    model = ir.Model(body, ir_version=10)
+    rewriter = Rewriter(model)
+    for table in list(tables(model)):
+        rewriter.table(table)
+    found = run(model, np.arange(300))  # type: ignore[arg-type]
+    error = np.abs(found - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)
+    assert 0 < error.max() <= 0.5 / 127 * 1.01
+    assert not found[7].any()
+
+
+def saturating(activations: npt.NDArray[np.uint8], weights: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+    """Multiply as CPUs without VNNI do: pairs of u8 x s8 products are added in 16 bits that saturate."""
+    products = activations.astype(np.int32)[:, :, None] * weights.astype(np.int32)[None]  # (m, k, n)
+    pairs = products[:, ::2] + products[:, 1::2]
+    return np.clip(pairs, -32768, 32767).sum(1)
+
+
+def test_why_the_engine_must_ask_for_exact_products() -> None:
+    activations, weights = np.full((1, 4), 255, np.uint8), np.full((4, 1), 127, np.int8)
+    exact = activations.astype(np.int32) @ weights.astype(np.int32)
+    assert saturating(activations, weights)[0, 0] == 2 * 32767 < exact[0, 0] == 4 * 255 * 127
