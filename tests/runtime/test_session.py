@@ -98,13 +98,16 @@ def test_cpu(folder: Path) -> None:
     np.testing.assert_array_equal(opened.run(None, FEEDS)[0], outputs[0])
 
 
-def test_options_reach_the_session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("saturating", [True, False])
+def test_options_reach_the_session(folder: Path, monkeypatch: pytest.MonkeyPatch, saturating: bool) -> None:
     fake = use(monkeypatch, FakeOnnxRuntime())
+    monkeypatch.setattr(session, "saturates", lambda: saturating)
     open_session(folder / "model.onnx", threads=3)
     options, providers = fake.opened[0]
     assert providers == ["CPUExecutionProvider"]
     assert (options.intra_op_num_threads, options.enable_mem_pattern, options.log_severity_level) == (3, False, 4)
-    assert options.entries == {"session.force_spinning_stop": "1", "session.x64quantprecision": "1"}
+    exact = {"session.x64quantprecision": "1"} if saturating else {}
+    assert options.entries == {"session.force_spinning_stop": "1", **exact}
 
 
 def test_cuda_as_asked(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
