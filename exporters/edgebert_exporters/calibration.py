@@ -73,14 +73,12 @@ def largest_inputs(graph: Path, values: Sequence[str], batches: Sequence[Batch])
     model = ir.load(graph)
     found = {v.name: v for node in model.graph for v in node.outputs if v.name in set(values)}
     model.graph.outputs.extend(found[name] for name in values)
-    watched = graph.with_name(f"{graph.name}.watched")
-    try:
-        ir.save(model, watched)
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        session = ort.InferenceSession(str(watched), options, providers=["CPUExecutionProvider"])
-    finally:
-        watched.unlink(missing_ok=True)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # The graph stays in memory, so it has to be told where its weights are.
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(graph.parent))
+    data = ir.to_proto(model).SerializeToString()
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     largest: dict[str, Floats] = {}
     for batch in batches:
         for name, output in zip(values, session.run(list(values), batch.feeds), strict=True):

@@ -64,7 +64,8 @@ class Rewriter:
         """Return the initializer ``name``, made from ``array`` if there is none yet."""
         if name not in self.graph.initializers:
             value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-            value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
+            value.shape = ir.Shape(array.shape)
+            value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
             self.graph.register_initializer(value)
         return self.graph.initializers[name]
 
@@ -79,7 +80,7 @@ class Rewriter:
     def replace(self, node: ir.Node, output: ir.Value) -> None:
         """Let everything that read the output of ``node`` read ``output``, and remove ``node``."""
         old = node.outputs[0]
-        output.name, output.shape, output.dtype = old.name, old.shape, old.dtype
+        output.name, output.shape, output.type = old.name, old.shape, old.type
         old.replace_all_uses_with(output, replace_graph_outputs=True)
         self.graph.remove(node, safe=True)
 
