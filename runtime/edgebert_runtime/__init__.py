@@ -12,6 +12,7 @@ from edgebert_runtime import errors
 from edgebert_runtime.bundle import Bundle, Verify
 from edgebert_runtime.embedder import Embedder, EmbedResult
 from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.session import importing
 
 __all__ = ["Bundle", "EdgebertError", "EmbedResult", "Embedder", "errors", "load"]
 
@@ -30,7 +31,8 @@ def load(
         BundleError: if the folder is no intact bundle, or of a task that this version does not run.
         DeviceError: if the device cannot be had.
     """
-    bundle = Bundle.open(folder, verify)
+    with importing():
+        bundle = Bundle.open(folder, verify)
     task = bundle.manifest.task
     if task not in ENGINES:
         raise BundleError(f"{bundle.path} is a bundle of task {task!r}; this edgebert runs {', '.join(ENGINES)}")

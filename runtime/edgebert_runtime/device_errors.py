@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 
@@ -23,6 +22,8 @@ def one_line(error: BaseException, limit: int = 240) -> str:
 
 def installed() -> list[str]:
     """Return the installed distributions that bring the module onnxruntime."""
+    import importlib.metadata  # needed for errors only, and slow to import
+
     found = []
     for name in ("onnxruntime", "onnxruntime-gpu"):
         try:

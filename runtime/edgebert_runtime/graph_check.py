@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -83,6 +82,8 @@ def check_versions(file: Path, header: OnnxHeader) -> None:
 
 def onnxruntime_version() -> tuple[int, int]:
     """Return major and minor version of the installed ONNX Runtime, (0, 0) if there is none."""
+    import importlib.metadata  # needed for rare files only, and slow to import
+
     for name in ("onnxruntime", "onnxruntime-gpu"):
         try:
             major, minor = importlib.metadata.version(name).split(".")[:2]

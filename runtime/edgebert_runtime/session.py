@@ -6,10 +6,13 @@ session never has ONNX Runtime's threads and locks to inherit.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -136,6 +139,23 @@ def import_onnxruntime() -> Any:
     return onnxruntime
 
 
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import onnxruntime and tokenizers on another thread meanwhile: reading files and hashing leave it the time."""
+
+    def imports() -> None:
+        with contextlib.suppress(Exception):  # what is missing is said where it is needed
+            import_onnxruntime()
+            import tokenizers  # noqa: F401
+
+    thread = threading.Thread(target=imports, name="edgebert-import")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 def session_options(onnxruntime: Any, threads: int) -> Any:
     """Return the options that all sessions share.
 
@@ -212,9 +232,6 @@ def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
 
 def preload(onnxruntime: Any) -> None:
     """Load the CUDA libraries that came with pip packages; what cannot be loaded shows when the session opens."""
-    import contextlib
-    import io
-
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
         onnxruntime.preload_dlls()
 
