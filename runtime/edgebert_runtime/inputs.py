@@ -47,9 +47,12 @@ def iterate(items: Iterable[Item], example: str) -> Iterator[Item]:
     """
     if isinstance(items, (str, bytes, bytearray)):
         raise InputError(f"one {type(items).__name__} was given where several texts go; write {example}")
-    if isinstance(items, (Mapping, set, frozenset)) or not isinstance(items, Iterable):
-        raise InputError(f"{type(items).__name__} was given where several texts go; write {example}")
-    return iter(items)
+    try:
+        if not isinstance(items, (Mapping, set, frozenset)):
+            return iter(items)
+    except TypeError:
+        pass
+    raise InputError(f"{type(items).__name__} was given where several texts go; write {example}")
 
 
 def check_text(text: str, index: int, errors: Errors) -> str:
@@ -101,7 +104,7 @@ def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> ND
 
 def listed(ids: list[int] | tuple[int, ...], index: int) -> NDArray[Any]:
     """Make an array of a list that holds whole numbers only."""
-    for position, value in enumerate(ids):
+    for position, value in enumerate(ids) if set(map(type, ids)) != {int} else ():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise InputError(
                 f"text {index} holds {value!r:.40} ({type(value).__name__}) at position {position}, not a token id"

@@ -42,15 +42,18 @@ class Workers:
 
     def __init__(self, bundle: Bundle, file: str, device: str, threads: int | None, session: Runnable | None) -> None:
         self.path = bundle.path / file
-        opened = None if session is not None else open_session(self.path, device=device, threads=threads)
+        opened: Session | None = None
+        if session is None:
+            session = opened = open_session(self.path, device=device, threads=threads)
+        self.session: Runnable = session
         self.device = opened.device if opened else "cpu"
         self.fallback = opened.fallback if opened else None
         self.threads = opened.threads if opened else threads or 1
-        self.session: Runnable = opened or session  # type: ignore[assignment]  # one of the two is given
         self.batch_tokens = TOKENS_PER_THREAD * self.threads
         size = sum(entry.bytes for entry in bundle.manifest.files.values())
-        self.may_open_second = opened is not None and opened.device == "cpu" and 1 < opened.threads
-        self.may_open_second = self.may_open_second and size <= MAX_SECOND_BYTES
+        self.may_open_second = (
+            opened is not None and opened.device == "cpu" and opened.threads > 1 and size <= MAX_SECOND_BYTES
+        )
         self.tokens_seen = 0
         self.second: tuple[Session, ThreadPoolExecutor] | None = None
         self.lock = threading.Lock()
