@@ -146,7 +146,11 @@ def peak_mb() -> float:
 
 
 SIDES: dict[str, Callable[[str], Side]] = {
-    f.__name__.replace("_", "-"): f for f in (edgebert, onnxruntime, ctranslate2, torch, sentence_transformers)
+    "edgebert": edgebert,
+    "onnxruntime": onnxruntime,
+    "ctranslate2": ctranslate2,
+    "torch": torch,
+    "sentence-transformers": sentence_transformers,
 }
 
 

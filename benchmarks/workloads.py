@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 VOCAB_SIZE = 30522
@@ -23,7 +25,7 @@ def ragged(count: int = 256) -> list[list[int]]:
 
 
 # Name of a workload, and the rows of ids that are one call. E4 and E4one take texts, which the caller gives.
-IDS = {
+IDS: dict[str, Callable[[], list[list[int]]]] = {
     "E1": lambda: [token_ids(128, 1)],
     "E2": lambda: [token_ids(16, 2)],
     "E3": ragged,
