@@ -60,6 +60,7 @@ def boundary(ctx: click.Context) -> Iterator[None]:
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         if isinstance(error, KeyboardInterrupt):
             click.echo("edgebert: interrupted", err=True)
+            exec("")  # or, after an interrupt within exec(), "python -m" would die of SIGINT instead of exiting
             sys.exit(INTERRUPTED)
         raise Failure(explain(error)) from error
 

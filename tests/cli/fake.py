@@ -1,6 +1,7 @@
 """An engine that needs no bundle; run as a script, the command line over that engine.
 
-The vector of a text is ``[len(text), ord(first character), 0.1]``. The text ``slow`` takes a minute, ``boom`` raises.
+The vector of a text is ``[len(text), ord(first character), 0.1]``. The text ``slow`` takes a minute, ``boom`` raises,
+``stop`` is an interrupt within exec(), where the import of a large library spends much of its time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class FakeEngine:
         limit = options.get("max_tokens") or self.default_tokens
         if "slow" in texts:
             time.sleep(60)
+        if "stop" in texts:
+            exec("raise KeyboardInterrupt")
         if "boom" in texts:
             raise InputError(f"text {texts.index('boom')} is bad:\n  it says boom")
         counts = np.array([len(text.split()) + 2 for text in texts], np.int64)

@@ -6,6 +6,7 @@ import errno
 import logging
 import signal
 import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -110,6 +111,12 @@ def test_interrupt_exits_with_130(run: Any, failing: Any) -> None:
     failing(KeyboardInterrupt())
     result = run("info", "b")
     assert (result.exit_code, result.stderr) == (130, "edgebert: interrupted\n")
+
+
+def test_an_interrupted_import_exits_with_130() -> None:
+    command = [sys.executable, "-m", "tests.cli.fake", "embed", "b", "stop"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "edgebert: interrupted\n")
 
 
 def test_messages_cannot_disturb_the_terminal() -> None:
