@@ -81,18 +81,23 @@ class Embedder:
         manifest = bundle.manifest
         if manifest.task != "embed" or len(manifest.graphs) != 1:
             raise BundleError(f"{bundle.path} is a bundle of task {manifest.task!r}, not one that makes vectors")
+        limits = manifest.limits
+        if not 0 < limits.default_tokens <= limits.max_tokens:
+            raise BundleError(
+                f"{bundle.path} cuts texts at {limits.default_tokens} tokens, the model takes 1 to {limits.max_tokens}"
+            )
         self.bundle = bundle
         graph = next(iter(manifest.graphs.values()))
         self.dim = output_size(bundle.path, graph)
-        self.max_tokens = manifest.limits.max_tokens
-        self.default_tokens = manifest.limits.default_tokens
+        self.max_tokens = limits.max_tokens
+        self.default_tokens = limits.default_tokens
         self._options = (device, threads)
         self._own_session = session is None
         self._process = os.getpid()
         self._inputs = tuple(spec.name for spec in graph.inputs)
         if unknown := sorted(set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}):
             raise BundleError(f"{bundle.path / graph.file} asks for inputs {unknown}, which no text gives")
-        self._tokenizer = Tokenizer.load(bundle.path / TOKENIZER_NAME, manifest.limits.vocab_size)
+        self._tokenizer = Tokenizer.load(bundle.path / TOKENIZER_NAME, limits.vocab_size)
         self._workers = Workers(bundle, graph.file, device, threads, session)
 
     @property

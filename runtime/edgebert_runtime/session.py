@@ -161,8 +161,8 @@ def session_options(onnxruntime: Any, threads: int) -> Any:
 
     Each session has its own threads. The pool that ONNX Runtime can share between sessions is no alternative: once
     a process has it, every session that wants threads of its own is refused, those of other libraries included.
-    What makes several pools fight for the cores is that their threads spin between runs, so that is switched off;
-    within a run they spin, which is worth a third of the speed.
+    What makes several pools fight for the cores is that their threads spin between runs, so that is switched off:
+    two sessions of MiniLM in turn take 1.2 ms a text instead of 2.4. Within a run they spin, which is worth a fifth.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -240,6 +240,13 @@ def test_says_what_it_is(engine: Embedder) -> None:
     assert engine.fallback is None
 
 
+@pytest.mark.parametrize("tokens", [0, -1, 41])
+def test_impossible_limits_are_refused(rewrite: Callable[..., Any], tokens: int) -> None:
+    folder = rewrite(change=lambda data: data["limits"].update(default_tokens=tokens))
+    with pytest.raises(BundleError, match=f"cuts texts at {tokens} tokens, the model takes 1 to 40"):
+        edgebert_runtime.load(folder)
+
+
 def test_load_returns_the_engine_of_the_task(engine: Embedder, rewrite: Callable[..., Any]) -> None:
     assert isinstance(edgebert_runtime.load(engine.bundle.path, verify="size"), Embedder)
     with pytest.raises(BundleError, match="task 'tag'; this edgebert runs embed"):
