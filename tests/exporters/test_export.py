@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import edgebert_exporters.export as export_module
+from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert import POOLINGS, Bert, SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.export import load_reference
@@ -134,7 +135,7 @@ def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(*inputs) + torch.zeros(inputs[0].shape[0], 1) * int(inputs[0].shape[1] == 7)
 
-    bert = Bert(export_module.open_checkpoint(write_checkpoint(tmp_path / "s")).config)
+    bert = Bert(open_checkpoint(write_checkpoint(tmp_path / "s")).config)
     with pytest.raises(ExportError, match="could not export Frozen|came out with shape"):
         render(Frozen(bert, "mean", True), embed_signature(32), "cpu")
 

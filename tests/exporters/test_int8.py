@@ -113,7 +113,8 @@ def reference_rows(x: Floats, weight: Floats) -> npt.NDArray[np.float64]:
     peak = np.maximum(x.max(1, keepdims=True).astype(np.float64), 0.17 * GELU_STEPS / 16)
     steps = np.clip(np.rint(x / peak * GELU_STEPS), -16, GELU_STEPS)
     integers, scale = quantize_columns(weight)
-    return (steps @ integers.astype(np.float64)) * scale * peak / GELU_STEPS
+    rows: npt.NDArray[np.float64] = (steps @ integers.astype(np.float64)) * scale * peak / GELU_STEPS
+    return rows
 
 
 @settings(max_examples=30, deadline=None)
@@ -166,7 +167,8 @@ def saturating(activations: npt.NDArray[np.uint8], weights: npt.NDArray[np.int8]
     """Multiply as CPUs without VNNI do: pairs of u8 x s8 products are added in 16 bits that saturate."""
     products = activations.astype(np.int32)[:, :, None] * weights.astype(np.int32)[None]  # (m, k, n)
     pairs = products[:, ::2] + products[:, 1::2]
-    return np.clip(pairs, -32768, 32767).sum(1)
+    sums: npt.NDArray[np.int32] = np.clip(pairs, -32768, 32767).sum(1)
+    return sums
 
 
 def test_why_the_engine_must_ask_for_exact_products() -> None:

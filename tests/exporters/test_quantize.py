@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.quantize as quantize_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.calibration import largest_inputs, sample_rows, sample_texts, to_batches
+from edgebert_exporters.int8 import Rewriter
 from edgebert_exporters.report import SHAPES, nearest
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
@@ -116,14 +116,14 @@ def test_the_source_is_left_alone(fp32_bundle: Path, tmp_path: Path) -> None:
 def test_broken_quantization_never_becomes_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = quantize_module.Rewriter.linear
+    real = Rewriter.linear
 
     def wrong(self: Any, linear: Any, largest: Any) -> None:
         real(self, linear, np.ones_like(largest))
         scale = self.graph.initializers[f"{linear.name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy()[::-1].copy(), name=scale.name)
 
-    monkeypatch.setattr(quantize_module.Rewriter, "linear", wrong)
+    monkeypatch.setattr(Rewriter, "linear", wrong)
     with pytest.raises(QuantizationError, match="less than 0.99"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pytest
 import torch
 import transformers
+from fetch_minilm import fetch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert import ACTIVATIONS, POOLINGS, Bert, BertConfig, SentenceEncoder
-from samples.fetch_minilm import fetch
 from tests.models.tiny_bert import SIZES, random_ids, randomized, relative, save
 
 PATTERNS = {
