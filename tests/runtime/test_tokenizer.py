@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
@@ -48,6 +48,7 @@ def test_the_vocabulary_is_as_large_as_assumed(file: Path) -> None:
 
 
 @given(st.text(alphabet="thecatsn .,[]SEPé日\0\n", max_size=60), st.integers(3, 40))
+@example("the [SEP] cat", 40)
 @settings(max_examples=60, deadline=None)
 def test_equals_tokenizers_with_truncation(file: Path, tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
     (encoded,) = tokenizer.encode([text], max_tokens)
