@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,10 +82,19 @@ def test_side_by_side_fails_as_one_and_goes_on(side_by_side: Embedder, monkeypat
     assert side_by_side._workers.second is not None
     session = side_by_side._workers.second[0]
     expected, run = side_by_side.embed(rows(2, 200)), session.inner.run
+    runs = 0
+
+    def broken(names: Any, feeds: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        time.sleep(0.02)
+        return [np.full_like(run(names, feeds)[0], np.nan)]
+
     with monkeypatch.context() as patch:
-        patch.setattr(session.inner, "run", lambda names, feeds: [np.full_like(run(names, feeds)[0], np.nan)])
+        patch.setattr(session.inner, "run", broken)
         with pytest.raises(EdgebertError, match="NaN or infinity for text"):
-            side_by_side.embed(rows(2, 200))
+            side_by_side.embed([[5] * 40] * 200, max_batch_tokens=80)
+    assert runs < 100  # of 200 batches
     np.testing.assert_array_equal(side_by_side.embed(rows(2, 200)), expected)
 
 

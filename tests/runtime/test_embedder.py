@@ -195,7 +195,7 @@ def test_results_are_the_callers_own(fake: Embedder, recorder: Recorder) -> None
     first, second = fake.stream(["the", "cat"])
     first[:] = 0
     assert second.any()
-    assert not np.shares_memory(first, second)
+    assert first.base is second.base is None  # one that is kept does not keep its whole window
 
 
 def test_pickles_and_copies_by_reloading(engine: Embedder) -> None:
