@@ -10,9 +10,9 @@ import contextlib
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,8 +32,9 @@ def staged(destination: str | os.PathLike[str], *, force: bool = False) -> Itera
     remove_abandoned(target)
     with contextlib.ExitStack() as cleanup:
         try:
-            folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.edgebert-", dir=target.parent))
-            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = target.parent / f".{target.name}.edgebert-{secrets.token_hex(8)}"
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)  # first: a signal may come as soon as it exists
+            folder.mkdir(mode=0o700)
             cleanup.enter_context(locked(folder))
             yield folder
             for file in folder.iterdir():

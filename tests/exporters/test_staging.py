@@ -55,6 +55,22 @@ def test_without_an_exchange_of_the_system(old: Path, monkeypatch: pytest.Monkey
     assert [p.name for p in old.parent.iterdir()] == ["bundle"]
 
 
+def test_interrupted_as_soon_as_there_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    real = os.mkdir
+
+    def mkdir(path: str, *args: int) -> None:
+        real(path, *args)
+        made.append(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(KeyboardInterrupt), staged(tmp_path / "bundle"):
+        pass
+    assert len(made) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt(), MemoryError()])
 def test_failure_leaves_the_old(error: BaseException, old: Path) -> None:
     with pytest.raises(type(error)):  # noqa: PT012
