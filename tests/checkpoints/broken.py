@@ -14,10 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.weight_files import to_published
 from edgebert.weight_names import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
+from tests.tiny import write_checkpoint
 
 CONFIG: dict[str, Any] = {
     "model_type": "bert",
@@ -154,8 +153,7 @@ def pipe(name: str) -> Change:
 def write_sound(folder: Path) -> Path:
     """Fill a folder with a checkpoint that can be opened."""
     sizes = {field: CONFIG[key] for key, field in BERT_FIELDS.items()}
-    published = to_published(Bert(BertConfig(**sizes)).state_dict())
-    save_file({name: tensor.contiguous() for name, tensor in published.items()}, folder / "model.safetensors")
+    write_checkpoint(folder, pooling=None, **sizes)
     config()(folder)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]) + "\n")
     return folder

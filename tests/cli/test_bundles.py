@@ -19,14 +19,6 @@ import edgebert_runtime
 from edgebert_runtime import Bundle
 
 
-@pytest.fixture(scope="module")
-def small(run: Any, bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the quantized bundle."""
-    folder = tmp_path_factory.mktemp("bundles") / "small"
-    assert run("quantize", bundle, folder, "--min-agreement", "0.9").exit_code == 0
-    return folder
-
-
 def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_path: Path) -> None:
     result = run("export", checkpoint, tmp_path / "b", "--pooling", "max", "--no-normalize")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -50,12 +42,12 @@ def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_
     assert made["verification"]["batches"] > 0
 
 
-def test_export_hands_its_options_on(run: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
     def export_checkpoint(*args: Any, **options: Any) -> Bundle:
         seen.update(options, args=args)
-        return Bundle.open(bundle)
+        return Bundle.open(fp32_bundle)
 
     monkeypatch.setattr(edgebert_exporters, "export_checkpoint", export_checkpoint, raising=False)
     assert run("export", "c", "b").exit_code == 0
@@ -70,59 +62,59 @@ def test_export_of_no_checkpoint_fails_and_leaves_nothing(run: Any, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_quantize_reports(run: Any, bundle: Path, tmp_path: Path) -> None:
+def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f g\nx y\nz\n" * 4)
     options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-agreement", "0.5"]
-    result = run("quantize", bundle, tmp_path / "q", *options)
+    result = run("quantize", fp32_bundle, tmp_path / "q", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     for part in ("int8", "report", "cosine mean", "speedup", "left in float32", "contract", "excluded"):
         assert part in result.stdout
-    again = run("quantize", bundle, tmp_path / "q", *options, "--force", "--json")
+    again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
     assert json.loads(again.stdout)["weights"]["scheme"] == "int8"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n\n", b"a\n\xff\n"])
-def test_calibration_texts_must_be_there(run: Any, bundle: Path, tmp_path: Path, content: bytes | None) -> None:
+def test_calibration_texts_must_be_there(run: Any, fp32_bundle: Path, tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "texts.txt").write_bytes(content)
-    result = run("quantize", bundle, tmp_path / "q", "--calibration", tmp_path / "texts.txt")
+    result = run("quantize", fp32_bundle, tmp_path / "q", "--calibration", tmp_path / "texts.txt")
     assert (result.exit_code, result.stdout) == (1, "")
     assert str(tmp_path / "texts.txt") in result.stderr
     assert "--errors" not in result.stderr
     assert not (tmp_path / "q").exists()
 
 
-def test_quantize_below_the_threshold_fails_and_leaves_nothing(run: Any, bundle: Path, tmp_path: Path) -> None:
-    result = run("quantize", bundle, tmp_path / "q", "--min-agreement", "1")
+def test_quantize_below_the_threshold_fails_and_leaves_nothing(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
+    result = run("quantize", fp32_bundle, tmp_path / "q", "--min-agreement", "1")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "--min-agreement" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_info(run: Any, bundle: Path, small: Path) -> None:
-    text = run("info", bundle).stdout
+def test_info(run: Any, fp32_bundle: Path, int8_bundle: Path) -> None:
+    text = run("info", fp32_bundle).stdout
     for part in ("embed (bert, target cpu)", "fp32", "up to 24 a text", "safe CPUs", "max error", "model.onnx"):
         assert part in text
-    text = run("info", small).stdout
+    text = run("info", int8_bundle).stdout
     for part in ("int8", "report", "cosine mean", "left in float32"):
         assert part in text
-    found = json.loads(run("info", small, "--json").stdout)
+    found = json.loads(run("info", int8_bundle, "--json").stdout)
     assert found["limits"]["max_tokens"] == 24
-    assert found["files"].keys() == Bundle.open(small).manifest.files.keys()
+    assert found["files"].keys() == Bundle.open(int8_bundle).manifest.files.keys()
 
 
-def test_verify(run: Any, bundle: Path, small: Path, checkpoint: Path) -> None:
-    result = run("verify", bundle, checkpoint)
+def test_verify(run: Any, fp32_bundle: Path, int8_bundle: Path, checkpoint: Path) -> None:
+    result = run("verify", fp32_bundle, checkpoint)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "verified" in result.stdout
     assert "reference max error" in result.stdout
-    assert "reference" in json.loads(run("verify", small, checkpoint, "--json").stdout)
-    assert "reference" not in json.loads(run("verify", bundle, "--json").stdout)
+    assert "reference" in json.loads(run("verify", int8_bundle, checkpoint, "--json").stdout)
+    assert "reference" not in json.loads(run("verify", fp32_bundle, "--json").stdout)
 
 
-def test_a_damaged_bundle_is_refused(run: Any, bundle: Path, tmp_path: Path) -> None:
-    broken = Path(shutil.copytree(bundle, tmp_path / "broken"))
+def test_a_damaged_bundle_is_refused(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(fp32_bundle, tmp_path / "broken"))
     tokenizer = broken / "tokenizer.json"
     tokenizer.write_bytes(tokenizer.read_bytes().replace(b"a", b"b"))
     for command in (["verify", broken], ["embed", broken, "a"], ["bench", broken]):
@@ -131,35 +123,35 @@ def test_a_damaged_bundle_is_refused(run: Any, bundle: Path, tmp_path: Path) -> 
         assert result.stderr.startswith(f"edgebert: error: {tokenizer} has SHA-256")
 
 
-def test_embed_gives_the_vectors_of_the_library(run: Any, bundle: Path, tmp_path: Path) -> None:
+def test_embed_gives_the_vectors_of_the_library(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     texts = ["a b", "", "c" * 3, "a b c d e f g h i j k l m n o p q r s t u v w x y z"]
-    expected = edgebert_runtime.load(bundle).embed_detailed(texts)
+    expected = edgebert_runtime.load(fp32_bundle).embed_detailed(texts)
     stdin = "".join(f"{text}\n" for text in texts)
-    result = run("embed", bundle, "--output", tmp_path / "v.npy", stdin=stdin)
+    result = run("embed", fp32_bundle, "--output", tmp_path / "v.npy", stdin=stdin)
     assert result.stderr == "edgebert: texts cut because they were too long: 1 (see --max-tokens)\n"
     assert np.load(tmp_path / "v.npy").tolist() == expected.vectors.tolist()
-    rows = [json.loads(line) for line in run("embed", bundle, "--json", stdin=stdin).stdout.splitlines()]
+    rows = [json.loads(line) for line in run("embed", fp32_bundle, "--json", stdin=stdin).stdout.splitlines()]
     assert np.array([row["vector"] for row in rows], np.float32).tolist() == expected.vectors.tolist()
     assert [row["tokens"] for row in rows] == expected.token_counts.tolist()
-    lines = run("embed", bundle, *texts).stdout.splitlines()
+    lines = run("embed", fp32_bundle, *texts).stdout.splitlines()
     assert [[np.float32(word) for word in line.split()] for line in lines] == expected.vectors.tolist()
 
 
-def test_embed_refuses_what_the_engine_refuses(run: Any, bundle: Path) -> None:
-    result = run("embed", bundle, "--no-truncate", "--max-tokens", "4", stdin="a\na b c d\n")
+def test_embed_refuses_what_the_engine_refuses(run: Any, fp32_bundle: Path) -> None:
+    result = run("embed", fp32_bundle, "--no-truncate", "--max-tokens", "4", stdin="a\na b c d\n")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("edgebert: error: line 2 of standard input has 6 tokens, the limit is 4")
-    result = run("embed", bundle, "--device", "warp")
+    result = run("embed", fp32_bundle, "--device", "warp")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert run("embed", bundle, "a", "\udcff").stderr.startswith("edgebert: error: text 2 has the lone surrogate")
-    assert run("embed", bundle, "\udcff", "--errors", "replace").exit_code == 0
+    assert run("embed", fp32_bundle, "a", "\udcff").stderr.startswith("edgebert: error: text 2 has the lone surrogate")
+    assert run("embed", fp32_bundle, "\udcff", "--errors", "replace").exit_code == 0
 
 
-def test_bench(run: Any, bundle: Path) -> None:
-    result = run("bench", bundle, "--seconds", "0.05", "--threads", "1", "--json")
+def test_bench(run: Any, fp32_bundle: Path) -> None:
+    result = run("bench", fp32_bundle, "--seconds", "0.05", "--threads", "1", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["threads"] == 1
-    assert "throughput" in run("bench", bundle, "--seconds", "0.05").stdout
+    assert "throughput" in run("bench", fp32_bundle, "--seconds", "0.05").stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
