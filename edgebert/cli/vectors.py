@@ -49,8 +49,12 @@ class NumpyFile:
     def __enter__(self) -> NumpyFile:
         if self.target.exists() and not self.target.is_file():
             raise Failure(f"{self.name} is not a regular file; give the name of a new one")
-        with self.naming():
-            self.stream = self.temporary.open("xb")
+        try:
+            with self.naming():
+                self.stream = self.temporary.open("xb")
+        except BaseException:  # a signal may come as soon as the file exists
+            self.temporary.unlink(missing_ok=True)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_details: object) -> None:

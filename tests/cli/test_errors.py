@@ -146,6 +146,20 @@ def test_log_and_warnings_are_quiet_until_asked_for(run: Any, monkeypatch: pytes
     assert logging.getLogger("edgebert").level == logging.NOTSET
 
 
+def test_interrupted_as_soon_as_there_is_a_file(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    def open_file(path: Path, mode: str) -> None:
+        path.touch()
+        made.append(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", open_file)
+    assert run("embed", "b", "a text", "--output", tmp_path / "v.npy").exit_code == 130
+    assert len(made) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_leave_nothing_half_written(tmp_path: Path, start: Any, number: int, code: int) -> None:
     destination = tmp_path / "v.npy"
