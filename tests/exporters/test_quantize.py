@@ -10,24 +10,21 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from edgebert_exporters import export_checkpoint, quantize_bundle
+from edgebert_exporters import quantize_bundle
 from edgebert_exporters.calibration import largest_inputs, sample_rows, sample_texts, to_batches
 from edgebert_exporters.int8 import Rewriter
 from edgebert_exporters.report import SHAPES, nearest
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
-from tests.tiny import CONFIG, write_checkpoint
+from tests.tiny import CONFIG
 
 LINEARS = 4 * CONFIG["num_hidden_layers"]
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a float32 bundle with a vocabulary worth quantizing, and its int8 form."""
-    folder = tmp_path_factory.mktemp("large")
-    source = write_checkpoint(folder / "source", vocab_size=20000)
-    fp32 = export_checkpoint(source, folder / "fp32").path
-    return fp32, quantize_bundle(fp32, folder / "int8").path
+def large_int8(large_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the int8 form of the large bundle."""
+    return quantize_bundle(large_bundle, tmp_path_factory.mktemp("large") / "int8").path
 
 
 def test_report_says_what_was_done(int8_bundle: Path) -> None:
@@ -60,13 +57,13 @@ def test_vectors_stay_close(fp32_bundle: Path, int8_bundle: Path) -> None:
     assert 0.99 < cosines.min() < cosines.max() < 1.00001
 
 
-def test_tables_and_weights_are_stored_once_and_small(large: tuple[Path, Path]) -> None:
-    fp32, int8 = (Bundle.open(path).manifest for path in large)
+def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_int8: Path) -> None:
+    fp32, int8 = (Bundle.open(path).manifest for path in (large_bundle, large_int8))
     assert int8.report["coverage"]["tables"] == ["bert.embeddings.token.weight"]
     stored = [sum(entry.bytes for name, entry in m.files.items() if name != "tokenizer.json") for m in (fp32, int8)]
     assert stored[1] < 0.35 * stored[0]
     assert int8.report["bytes"] == {"before": fp32.weights.bytes, "after": int8.weights.bytes}
-    names = {node.op_type for node in ir.load(large[1] / "model.onnx").graph}
+    names = {node.op_type for node in ir.load(large_int8 / "model.onnx").graph}
     assert "Gemm" not in names
     assert {"GatherBlockQuantized", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"} <= names
 
@@ -139,13 +136,13 @@ def test_activations_are_watched_in_bounded_memory(fp32_bundle: Path) -> None:
     assert all((more[name] >= largest[name] - 1e-5).all() for name in names)
 
 
-def test_texts_of_a_foreign_alphabet_become_random_ids(fp32_bundle: Path, large: tuple[Path, Path]) -> None:
+def test_texts_of_a_foreign_alphabet_become_random_ids(fp32_bundle: Path, large_bundle: Path) -> None:
     assert len(sample_texts()) > 100
     rows = sample_rows(Bundle.open(fp32_bundle), None)
     assert all(2 <= len(row) <= CONFIG["max_position_embeddings"] for row in rows)
     given = sample_rows(Bundle.open(fp32_bundle), ["the cat"] * 8)
     assert given[0] == [2, 5, 6, 3]
-    random = sample_rows(Bundle.open(large[0]), None)  # twenty words of 20,000: it cannot read our texts
+    random = sample_rows(Bundle.open(large_bundle), None)  # twenty words of 20,000: it cannot read our texts
     assert len({i for row in random for i in row}) > 500
 
 
