@@ -9,7 +9,7 @@ import click
 from edgebert.cli.logs import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
 from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
-from edgebert.cli.summary import as_dict, headline
+from edgebert.cli.summary import as_dict, echo_verification, headline
 
 
 @click.command(cls=Command)
@@ -74,4 +74,4 @@ def export(
         echo_json(as_dict(made))
         return
     echo_table([*headline(made), *flatten(made.manifest.settings)])
-    echo_table(flatten(made.manifest.verification), title="verified against PyTorch")
+    echo_verification(made)

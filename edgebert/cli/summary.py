@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgebert.cli.output import Row, echo_table, flatten, number, size
+from edgebert.cli.output import Row, echo_table, number, size
 
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
@@ -52,12 +53,52 @@ def details(bundle: Bundle) -> list[Row]:
     return rows
 
 
+def echo_verification(bundle: Bundle) -> None:
+    """Print what was compared when the bundle was made, and how far it was off."""
+    figures = bundle.manifest.verification
+    rows = [(bundle.manifest.target, figures), ("unoptimized", figures.get("unoptimized"))]
+    echo_table(
+        [(label, difference(found)) for label, found in rows if found and "max_error" in found],
+        title="verified against PyTorch",
+    )
+
+
+def verified(figures: Mapping[str, Any]) -> list[Row]:
+    """Say what ``edgebert verify`` compared and found."""
+    alone, reference = figures["rows_alone"], figures.get("reference")
+    rows = [
+        ("files", f"{figures['files']} files are what the manifest lists"),
+        ("golden", f"cosine {figures['golden_cosine']:.4f} to the vector that was stored when the bundle was made"),
+        ("batching", f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"),
+    ]
+    if reference and "max_error" in reference:
+        rows.append(("reference", difference(reference)))
+    elif reference:
+        rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
+    return rows
+
+
+def difference(figures: Mapping[str, Any]) -> str:
+    """Say how far a graph was from its reference."""
+    return (
+        f"{figures['batches']} batches, off by {figures['max_error']:.1e} of the largest number at most "
+        f"(allowed {figures['tolerance']:.0e}), at {figures['at']}"
+    )
+
+
 def echo_report(bundle: Bundle) -> None:
     """Print what quantization gained and cost, and what it left alone and why."""
-    report, weights = dict(bundle.manifest.report), bundle.manifest.weights
-    if isinstance(coverage := report.get("coverage"), dict):
-        report["coverage"] = {key: value for key, value in coverage.items() if key != "kept"}  # printed below
-    if isinstance(sizes := report.get("bytes"), dict):
-        report["bytes"] = {key: size(value) for key, value in sizes.items()}
-    echo_table(flatten(report) if report else (), title="report")
+    report, weights = bundle.manifest.report, bundle.manifest.weights
+    if not report:
+        return
+    sizes, found = report["bytes"], report["fidelity"]
+    rows = [
+        ("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}"),
+        ("agreement", f"cosine to float32 {found['cosine_mean']:.4f} on average, {found['cosine_min']:.4f} at least"),
+        ("neighbours", f"{found['nearest_flips']:.1%} of {found['texts']} texts have another nearest text"),
+        ("batches", f"cosine of a text alone to itself in a batch {found['alone_in_batch_cosine_min']:.4f} at least"),
+    ]
+    for row in report["speed"]:
+        rows.append((row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)"))
+    echo_table(rows, title="report")
     echo_table(weights.kept.items(), title="left in float32")

@@ -8,7 +8,8 @@ import click
 
 from edgebert.cli.logs import Command
 from edgebert.cli.options import FOLDER, bundle_argument, json_option
-from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
+from edgebert.cli.output import echo_json, echo_table, step_progress
+from edgebert.cli.summary import verified
 
 
 @click.command(cls=Command)
@@ -32,4 +33,4 @@ def verify(bundle: Path, checkpoint: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(figures)
     else:
-        echo_table([("bundle", click.format_filename(bundle)), ("result", "verified"), *flatten(figures)])
+        echo_table([("bundle", click.format_filename(bundle)), ("result", "verified"), *verified(figures)])

@@ -19,13 +19,12 @@ from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.signature import embed_signature
 from edgebert_exporters.staging import staged
 from edgebert_exporters.verify import (
-    TOLERANCE,
     Floats,
     Progress,
     Reference,
-    Worst,
     batches_of,
     check_parity,
+    describe,
     golden_sample,
     silent,
 )
@@ -138,11 +137,6 @@ def verify_export(folder: Path, manifest: Manifest, module: SentenceEncoder, pro
         figures["unoptimized"] = describe(plain)
     tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
     return figures | {"golden": golden_sample(session, tokenizer, manifest)}
-
-
-def describe(worst: Worst) -> dict[str, Any]:
-    """Return the figures of a comparison for the manifest."""
-    return {"batches": worst.batches, "max_error": worst.error, "at": worst.where, "tolerance": TOLERANCE}
 
 
 def unoptimized(graph: Path) -> Any:

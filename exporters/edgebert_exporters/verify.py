@@ -61,6 +61,11 @@ class Worst:
             self.error, self.where = error, where
 
 
+def describe(worst: Worst) -> dict[str, Any]:
+    """Return the figures of a comparison for the manifest and the screen."""
+    return {"batches": worst.batches, "max_error": worst.error, "at": worst.where, "tolerance": TOLERANCE}
+
+
 def silent(step: str, done: int, total: int) -> None:
     """Report progress to nobody."""
 
@@ -191,7 +196,7 @@ def against_checkpoint(
     reference = reference_of(module)
     if manifest.weights.scheme == "fp32":
         worst = check_parity(session, reference, batches, "stored", progress)
-        return {"batches": worst.batches, "max_error": worst.error, "at": worst.where}
+        return describe(worst)
     pairs = [(session.run(None, b.feeds)[0], reference(b)) for b in batches if b.attention_mask.any(1).all()]
     cosine = mean_cosine(np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
     least = manifest.report["min_agreement"]
