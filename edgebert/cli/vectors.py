@@ -53,7 +53,8 @@ class NumpyFile:
             with self.naming():
                 self.stream = self.temporary.open("xb")
         except BaseException:  # a signal may come as soon as the file exists
-            self.temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.temporary.unlink()
             raise
         return self
 
