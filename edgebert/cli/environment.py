@@ -162,9 +162,9 @@ def probe(device: str) -> str:
 def available_providers() -> list[str]:
     """Return the names of what ONNX Runtime was built for; edgebert uses those of CPU and CUDA."""
     try:
-        import onnxruntime
+        from edgebert_runtime.session import import_onnxruntime
 
-        return list(onnxruntime.get_available_providers())
+        return list(import_onnxruntime().get_available_providers())
     except Exception:  # broken_imports reports it
         return []
 

@@ -14,6 +14,7 @@ from edgebert_exporters.grid import Batch
 from edgebert_runtime.batching import plan_batches
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError
+from edgebert_runtime.session import import_onnxruntime
 from edgebert_runtime.tokenizer import Tokenizer
 
 Floats = npt.NDArray[np.float32]
@@ -68,8 +69,7 @@ def largest_inputs(graph: Path, values: Sequence[str], batches: Sequence[Batch])
 
     Only these maxima are kept, so memory does not grow with the number of samples.
     """
-    import onnxruntime as ort
-
+    ort = import_onnxruntime()
     model = ir.load(graph)
     found = {v.name: v for node in model.graph for v in node.outputs if v.name in set(values)}
     model.graph.outputs.extend(found[name] for name in values)

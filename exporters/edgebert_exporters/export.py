@@ -32,7 +32,7 @@ from edgebert_exporters.writing import list_files, weight_bytes, write_graph, wr
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.manifest import Limits, Manifest, Weights
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session import import_onnxruntime, open_session
 from edgebert_runtime.tokenizer import Tokenizer
 
 log = logging.getLogger("edgebert")
@@ -141,8 +141,7 @@ def verify_export(folder: Path, manifest: Manifest, module: SentenceEncoder, pro
 
 def unoptimized(graph: Path) -> Any:
     """Open a graph as other runtimes may run it: node by node, without any rewriting by ONNX Runtime."""
-    import onnxruntime as ort
-
+    ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3

@@ -34,8 +34,8 @@ MIN_AGREEMENT = 0.99
 # Smaller tables gain nothing that anyone would notice.
 MIN_TABLE_ROWS = 4096
 SAFE_CPUS = (
-    "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision; in another program "
-    "set that option on x86-64 CPUs without VNNI, whose 8-bit products overflow without it"
+    "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU has no "
+    "VNNI; another program must set it there too, or 8-bit products overflow"
 )
 
 
