@@ -15,7 +15,7 @@ from edgebert.weight_files import to_published
 from edgebert.weight_names import BERT_FIELDS
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = "the cat sat on a mat and dog ran in rain sun moon farm ship mail school , . ?".split()
+WORDS = "the cat sat on a mat and dog ran in rain sun moon farm ship mail school ##ing , . ? [ ] é ü 日 本".split()
 VOCAB = [*SPECIALS, *WORDS, *string.ascii_lowercase[1:], *(f"##{letter}" for letter in string.ascii_lowercase)]
 # Every size is another number, so that no two can be mistaken for each other.
 CONFIG: dict[str, Any] = {
@@ -23,8 +23,8 @@ CONFIG: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "intermediate_size": 56,
-    "max_position_embeddings": 24,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
     "type_vocab_size": 3,
 }
 

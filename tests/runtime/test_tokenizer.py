@@ -16,8 +16,9 @@ from tokenizers import models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import InputError, TokenizerError
 from edgebert_runtime.tokenizer import Tokenizer, translate
+from tests.tiny import VOCAB
 
-SIZE = 75
+SIZE = len(VOCAB)
 
 
 @pytest.fixture(scope="module")
