@@ -215,7 +215,7 @@ def test_out_of_memory_leaves_the_engine_usable(folder: Path) -> None:
         "engine = e.load(sys.argv[1])\n"
         "before = engine.embed(['the cat'])\n"
         "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (size + (8 << 20), -1))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + (3 << 20), -1))\n"
         "try: engine.embed([[5] * 40] * 512, max_batch_tokens=1 << 20)\n"
         "except e.errors.DeviceError as error: assert 'lower max_batch_tokens' in str(error), error\n"
         "else: raise SystemExit('enough memory')\n"
