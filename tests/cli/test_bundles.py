@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import edgebert_exporters
 import edgebert_runtime
 from edgebert_runtime import Bundle
+from tests.cli.stopping import stop
 
 
 def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_path: Path) -> None:
@@ -158,12 +158,4 @@ def test_bench(run: Any, fp32_bundle: Path) -> None:
 def test_an_interrupted_export_leaves_nothing(checkpoint: Path, tmp_path: Path, number: int, code: int) -> None:
     command = [sys.executable, "-m", "edgebert", "export", str(checkpoint), str(tmp_path / "b"), "--pooling", "mean"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert out == b""
-    assert b"Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
+    assert stop(process, tmp_path, number) == code

@@ -7,7 +7,6 @@ import logging
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import edgebert_runtime
 from edgebert.cli.errors import one_line
 from edgebert_runtime import errors
+from tests.cli.stopping import stop
 
 TREE = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.EdgebertError)]
 
@@ -166,16 +166,7 @@ def test_signals_leave_nothing_half_written(tmp_path: Path, start: Any, number: 
     process = start("embed", "b", "--output", destination)
     process.stdin.write(b"one\nslow\n")
     process.stdin.flush()
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.3)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert out == b""
-    assert b"Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
+    assert stop(process, tmp_path, number, after=0.3) == code
 
 
 def test_a_reader_that_leaves_is_no_error(start: Any, tmp_path: Path) -> None:
