@@ -1,7 +1,7 @@
 """BERT (Devlin et al., 2019), as published in bert-base-uncased and all-MiniLM-L6-v2.
 
 Read from top to bottom: configuration, embeddings, one encoder layer, the encoder, sentence vectors. Activations
-are (tokens, dim) over the real tokens of the batch; :mod:`edgebert.models.operators` knows where those stand.
+are (tokens, dim), the rows of the batch below each other, so that every linear layer is one matrix product.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.operators import Layout, attention, lay_out
+from edgebert.models.operators import attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -77,10 +77,10 @@ class Embeddings(nn.Module):
         self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor, layout: Layout) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
         """Take three (batch, seq) index tensors to (tokens, dim)."""
         embedded = self.token(input_ids) + self.position(positions) + self.segment(token_type_ids)
-        normed: Tensor = self.norm(layout.pack(embedded))
+        normed: Tensor = self.norm(embedded.flatten(0, 1))
         return normed
 
 
@@ -99,9 +99,9 @@ class Layer(nn.Module):
         self.contract = nn.Linear(config.intermediate_size, dim)
         self.output_norm = nn.LayerNorm(dim, eps=eps)
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """Take (tokens, dim) to (tokens, dim)."""
-        mixed = attention(self.qkv(x), layout, self.num_heads)
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Take (tokens, dim) to (tokens, dim); ``mask`` is (batch, seq)."""
+        mixed = attention(self.qkv(x), mask, self.num_heads)
         x = self.attention_norm(self.attention_out(mixed) + x)
         x = self.output_norm(self.contract(self.activation(self.expand(x))) + x)
         return x
@@ -117,22 +117,22 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.with_pooler else None
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Layout]:
-        """Take (batch, seq) integer tensors to hidden states (tokens, dim) and the layout of the tokens.
+    def encode(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Take (batch, seq) tensors, the mask of booleans, to hidden states (batch, seq, dim).
 
-        Positions count the real tokens of a row, so that a row gives the same wherever its padding stands.
+        Positions count the real tokens of a row, so that a row gives the same wherever its padding stands. Hidden
+        states of padding are finite but mean nothing.
         """
-        layout = lay_out(attention_mask)
-        positions = (layout.mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)  # (batch, seq)
-        x = self.embeddings(input_ids, positions, token_type_ids, layout)
+        positions = (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)  # (batch, seq)
+        x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (batch * seq, dim)
         for layer in self.layers:
-            x = layer(x, layout)
-        return x, layout
+            x = layer(x, mask)
+        return x.reshape(*mask.shape, x.shape[-1])
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Return the last hidden states (batch, seq, dim), zero at padding."""
-        x, layout = self.encode(input_ids, attention_mask, token_type_ids)
-        return layout.unpack(x) * layout.mask[..., None]
+        """Take (batch, seq) integer tensors to the last hidden states (batch, seq, dim), zero at padding."""
+        mask = attention_mask != 0
+        return self.encode(input_ids, mask, token_type_ids) * mask[..., None]
 
     def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Take hidden states (batch, seq, dim) to the pooler's output (batch, dim), which NSP and classifiers read.
@@ -164,8 +164,8 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """Take (batch, seq) integer tensors to sentence vectors (batch, dim)."""
-        x, layout = self.bert.encode(input_ids, attention_mask, token_type_ids)
-        vectors = self.pooled(layout.unpack(x), layout.mask)
+        mask = attention_mask != 0
+        vectors = self.pooled(self.bert.encode(input_ids, mask, token_type_ids), mask)
         if self.normalize:
             vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
         return vectors

@@ -1,15 +1,16 @@
 """The ``int8`` scheme: weights as int8 with a scale for each column, activations quantized while running.
 
-A plain dynamic scheme has one activation scale for the whole tensor, and a few channels or tokens with large
-numbers take the resolution from all others. Two measures against that, chosen by where the activations come from:
+Activations have one scale for the whole tensor, so a few channels with large numbers take the resolution from all
+others. Such channels are made smaller, and the rows of the weight that meet them larger, which leaves the product as
+it is; by how much depends on where the activations come from:
 
-* **After a LayerNormalization** a few channels are large. They are made smaller, and the rows of the weight that
-  meet them larger, by :func:`smoothing` (Xiao et al., 2023, SmoothQuant); the product stays the same.
-* **After a GELU** a few tokens are large. Each row is divided by its own maximum, which makes a scale for each row
-  (:func:`row_wise`). A GELU never falls below -0.17, so nearly all of the 8 bits serve its positive side.
+* **After a LayerNormalization** all channels are balanced against their weights by :func:`smoothing` (Xiao et al.,
+  2023, SmoothQuant).
+* **After a GELU** one channel in a layer can be five times larger than the next, the others are alike. Only the few
+  largest are brought down, by :func:`capping`; balancing the others would cost the weights more than it gains.
 
-Everything else is quantized by DynamicQuantizeMatMul as it is. Tables that tokens are looked up in become uint8
-with a scale for each block of a row.
+On all-MiniLM-L6-v2 this takes the mean cosine to float32 from 0.993 to 0.998. Tables that tokens are looked up in
+become uint8 with a scale for each block of a row.
 """
 
 from __future__ import annotations
@@ -25,10 +26,8 @@ Floats = npt.NDArray[np.float32]
 CONTRIB = "com.microsoft"
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
 SMOOTHING = 0.7
-# The quantized GELU: zero stands at 16, so that 239 steps are left for the positive side.
-GELU_ZERO_POINT = 16
-GELU_STEPS = 255 - GELU_ZERO_POINT
-GELU_MINIMUM = 0.17
+# Of a hundred channels behind a GELU, how many are brought down.
+CAPPED_PERCENT = 1
 TABLE_BLOCK = 128
 
 
@@ -52,13 +51,27 @@ def smoothing(largest_input: Floats, weight: Floats, strength: float = SMOOTHING
     return factor
 
 
+def scaling(linear: Linear, largest_input: Floats) -> Floats | None:
+    """Return the factor (in,) for the input of a linear layer, None if the input is best left as it is."""
+    if linear.producer == "LayerNormalization":
+        return smoothing(largest_input, linear.weight)
+    return capping(largest_input) if linear.producer == "Gelu" else None
+
+
+def capping(largest_input: Floats) -> Floats:
+    """Return the factor (in,) that brings the largest channels down to the size of the largest of the others."""
+    rank = -(-len(largest_input) * CAPPED_PERCENT // 100)
+    ceiling = max(float(np.sort(largest_input)[::-1][min(rank, len(largest_input) - 1)]), 1e-5)
+    factor: Floats = np.maximum(largest_input / ceiling, 1).astype(np.float32)
+    return factor
+
+
 class Rewriter:
     """Puts quantized nodes in the place of float32 ones, and their weights beside them."""
 
     def __init__(self, model: ir.Model) -> None:
         self.graph = model.graph
         model.opset_imports[CONTRIB] = 1
-        self.rows: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
 
     def hold(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return the initializer ``name``, made from ``array`` if there is none yet."""
@@ -85,38 +98,16 @@ class Rewriter:
         self.graph.remove(node, safe=True)
 
     def linear(self, linear: Linear, largest_input: Floats) -> None:
-        """Quantize one linear layer in the way that its input asks for."""
+        """Quantize one linear layer, whose input channels are ``largest_input`` (in,) at most on sample texts."""
         source, weight, node = linear.input, linear.weight, linear.node
-        if linear.producer == "Gelu":
-            self.replace(node, self.row_wise(linear))
-            return
-        if linear.producer == "LayerNormalization":
-            factor = smoothing(largest_input, weight)
+        factor = scaling(linear, largest_input)
+        if factor is not None:
             source = self.add(node, "Mul", source, self.hold(f"{linear.name}.smoothing", 1 / factor))
             weight = weight * factor[:, None]
         integers, scale = quantize_columns(weight)
         held = self.hold(f"{linear.name}.int8", integers), self.hold(f"{linear.name}.scale", scale)
         inputs = [source, *held] if linear.bias is None else [source, *held, None, linear.bias]
         self.replace(node, self.add(node, "DynamicQuantizeMatMul", *inputs, domain=CONTRIB))
-
-    def row_wise(self, linear: Linear) -> ir.Value:
-        """Multiply with one activation scale for each row: (tokens, in) to (tokens, out)."""
-        node = linear.node
-        step = self.hold("gelu.step", np.array(1 / GELU_STEPS, np.float32))
-        zero = self.hold("gelu.zero_point", np.array(GELU_ZERO_POINT, np.uint8))
-        if linear.input not in self.rows:
-            # A maximum below this would let the negative side of the GELU fall below the range.
-            least = self.hold("gelu.least_maximum", np.array(GELU_MINIMUM * GELU_STEPS / GELU_ZERO_POINT, np.float32))
-            axis = self.hold("gelu.axis", np.array([-1], np.int64))
-            peak = self.add(node, "Max", self.add(node, "ReduceMax", linear.input, axis, keepdims=1), least)
-            quantized = self.add(node, "QuantizeLinear", self.add(node, "Div", linear.input, peak), step, zero)
-            self.rows[linear.input] = quantized, peak  # (tokens, in) uint8, (tokens, 1)
-        quantized, peak = self.rows[linear.input]
-        integers, scale = quantize_columns(linear.weight)
-        held = self.hold(f"{linear.name}.int8", integers), self.hold(f"{linear.name}.scale", scale)
-        product = self.add(node, "MatMulIntegerToFloat", quantized, held[0], step, held[1], zero, domain=CONTRIB)
-        scaled = self.add(node, "Mul", product, peak)
-        return scaled if linear.bias is None else self.add(node, "Add", scaled, linear.bias)
 
     def table(self, table: Table) -> None:
         """Quantize a table of embeddings."""

@@ -161,8 +161,9 @@ def session_options(onnxruntime: Any, threads: int) -> Any:
 
     Each session has its own threads. The pool that ONNX Runtime can share between sessions is no alternative: once
     a process has it, every session that wants threads of its own is refused, those of other libraries included.
-    What makes several pools fight for the cores is that their threads spin between runs, so that is switched off:
-    two sessions of MiniLM in turn take 1.2 ms a text instead of 2.4. Within a run they spin, which is worth a fifth.
+    What makes several pools fight for the cores is that their threads spin for long after a run. Spinning for 0.2 ms
+    bridges the gap between two calls and ends before it disturbs: two sessions of MiniLM in turn take 1.2 ms a text,
+    as if they stopped at once, instead of 1.9, and one session alone is 4 percent faster than if they did.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -171,7 +172,7 @@ def session_options(onnxruntime: Any, threads: int) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     # Memory patterns are kept for every shape seen: memory grows without end when lengths vary.
     options.enable_mem_pattern = False
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "200")
     if saturates():
         # Exact 8-bit products. With VNNI they are exact anyway, and this would make them three times slower.
         options.add_session_config_entry("session.x64quantprecision", "1")

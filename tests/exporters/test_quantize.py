@@ -65,7 +65,7 @@ def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_
     assert int8.report["bytes"] == {"before": fp32.weights.bytes, "after": int8.weights.bytes}
     names = {node.op_type for node in ir.load(large_int8 / "model.onnx").graph}
     assert "Gemm" not in names
-    assert {"GatherBlockQuantized", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"} <= names
+    assert {"GatherBlockQuantized", "DynamicQuantizeMatMul"} <= names
 
 
 def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None:

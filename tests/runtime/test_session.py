@@ -107,7 +107,7 @@ def test_options_reach_the_session(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert providers == ["CPUExecutionProvider"]
     assert (options.intra_op_num_threads, options.enable_mem_pattern, options.log_severity_level) == (3, False, 4)
     exact = {"session.x64quantprecision": "1"} if saturating else {}
-    assert options.entries == {"session.force_spinning_stop": "1", **exact}
+    assert options.entries == {"session.intra_op.spin_duration_us": "200", **exact}
 
 
 def test_cuda_as_asked(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
