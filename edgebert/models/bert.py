@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.operators import attention
+from edgebert.models.operators import self_attention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -101,7 +101,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Take (tokens, dim) to (tokens, dim); ``mask`` is (batch, seq)."""
-        mixed = attention(self.qkv(x), mask, self.num_heads)
+        mixed = self_attention(x, self.qkv, mask, self.num_heads)
         x = self.attention_norm(self.attention_out(mixed) + x)
         x = self.output_norm(self.contract(self.activation(self.expand(x))) + x)
         return x

@@ -4,11 +4,12 @@ A reference model calls these functions as plain PyTorch. Inside :func:`renderin
 exported, the same calls emit the kernels that the target is best at. What differs between targets is here and
 nowhere else:
 
-=============  ================================  =============================================
-               ``cpu``                           ``portable``, and eager PyTorch
-=============  ================================  =============================================
-attention      com.microsoft MultiHeadAttention  scaled dot product in standard operators
-=============  ================================  =============================================
+==============  ===============================  ==============================================
+                ``cpu``                          ``portable``, and eager PyTorch
+==============  ===============================  ==============================================
+self-attention  com.microsoft Attention, which   a linear layer and the scaled dot product in
+                takes in the linear layer too    standard operators
+==============  ===============================  ==============================================
 
 Padding is computed along with the rest. Taking it out of the graph was tried: it costs two copies of the activations
 in every layer, more than the 3 % of padding that is left once texts are batched by length.
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 _target: ContextVar[str | None] = ContextVar("edgebert_target", default=None)
@@ -41,26 +42,28 @@ def rendering(target: str) -> Iterator[None]:
         _target.reset(token)
 
 
-def attention(qkv: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    """Multi-head self-attention over the real tokens of each row (Vaswani et al., 2017, section 3.2).
+def self_attention(x: Tensor, qkv: nn.Linear, mask: Tensor, num_heads: int) -> Tensor:
+    """Multi-head attention among the real tokens of each row (Vaswani et al., 2017, section 3.2).
 
-    ``qkv`` (batch * seq, 3 * dim) holds queries, keys and values side by side, ``mask`` (batch, seq) is true at real
-    tokens; the result is (batch * seq, dim).
+    ``x`` and the result are (batch * seq, dim); ``qkv`` makes queries, keys and values, side by side; ``mask``
+    (batch, seq) is true at real tokens.
     """
     batch, seq = mask.shape
-    dim = qkv.shape[-1] // 3
-    query, key, value = qkv.reshape(batch, seq, 3 * dim).chunk(3, dim=-1)
+    dim = x.shape[-1]
     if _target.get() == "cpu":
+        padded = x.reshape(batch, seq, dim)
+        # The kernel wants the weight as (in, out); the exporter turns it around once the graph is made.
         mixed = torch.onnx.ops.symbolic(
-            "com.microsoft::MultiHeadAttention",
-            (query, key, value, None, mask.to(torch.int32)),
+            "com.microsoft::Attention",
+            (padded, qkv.weight, qkv.bias, mask.to(torch.int32)),
             attrs={"num_heads": num_heads, "mask_filter_value": MASKED},
-            dtype=query.dtype,
-            shape=query.shape,
+            dtype=x.dtype,
+            shape=padded.shape,
             version=1,
         )
         return mixed.reshape(batch * seq, dim)
-    q, k, v = (x.reshape(batch, seq, num_heads, dim // num_heads).transpose(1, 2) for x in (query, key, value))
+    parts = qkv(x).reshape(batch, seq, 3 * dim).chunk(3, dim=-1)
+    query, key, value = (part.reshape(batch, seq, num_heads, dim // num_heads).transpose(1, 2) for part in parts)
     bias = torch.where(mask[:, None, None, :], 0.0, MASKED)  # (batch, 1, 1, seq)
-    mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)  # (batch, heads, seq, head_dim)
+    mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)  # (batch, heads, seq, head_dim)
     return mixed.transpose(1, 2).reshape(batch * seq, dim)

@@ -67,7 +67,7 @@ def to_batches(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], Batch]]:
 def largest_inputs(graph: Path, values: Sequence[str], batches: Sequence[Batch]) -> dict[str, Floats]:
     """Return, for each named activation (tokens, dim), the largest magnitude of each of its channels (dim,).
 
-    Only these maxima are kept, so memory does not grow with the number of samples.
+    Padding does not count. Only these maxima are kept, so memory does not grow with the number of samples.
     """
     ort = import_onnxruntime()
     model = ir.load(graph)
@@ -82,6 +82,6 @@ def largest_inputs(graph: Path, values: Sequence[str], batches: Sequence[Batch])
     largest: dict[str, Floats] = {}
     for batch in batches:
         for name, output in zip(values, session.run(list(values), batch.feeds), strict=True):
-            peak = np.abs(output).reshape(-1, output.shape[-1]).max(0)
+            peak = np.abs(output).reshape(-1, output.shape[-1])[batch.attention_mask.reshape(-1) == 1].max(0)
             largest[name] = np.maximum(largest[name], peak) if name in largest else peak
     return largest

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.linears import Linear, Table
+from edgebert_exporters.linears import CONTRIB, Linear, Table
 
 Floats = npt.NDArray[np.float32]
 
-CONTRIB = "com.microsoft"
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
 SMOOTHING = 0.7
 # Of a hundred channels behind a GELU, how many are brought down.
@@ -106,8 +105,22 @@ class Rewriter:
             weight = weight * factor[:, None]
         integers, scale = quantize_columns(weight)
         held = self.hold(f"{linear.name}.int8", integers), self.hold(f"{linear.name}.scale", scale)
+        if node.op_type == "Attention":
+            self.attention(linear, source, *held)
+            return
         inputs = [source, *held] if linear.bias is None else [source, *held, None, linear.bias]
         self.replace(node, self.add(node, "DynamicQuantizeMatMul", *inputs, domain=CONTRIB))
+
+    def attention(self, linear: Linear, source: ir.Value, integers: ir.Value, scale: ir.Value) -> None:
+        """Quantize the linear layer inside an attention."""
+        node, mask = linear.node, linear.node.inputs[3]
+        quantize = ir.node("DynamicQuantizeLinear", [source], num_outputs=3)
+        self.graph.insert_before(node, quantize)
+        quantized, step, zero = quantize.outputs
+        inputs = [quantized, integers, linear.bias, step, scale, mask, zero]
+        attention = ir.Node(CONTRIB, "QAttention", inputs, attributes=list(node.attributes.values()))
+        self.graph.insert_before(node, attention)
+        self.replace(node, attention.outputs[0])
 
     def table(self, table: Table) -> None:
         """Quantize a table of embeddings."""

@@ -11,10 +11,15 @@ import onnx_ir as ir
 
 Floats = npt.NDArray[np.float32]
 
+CONTRIB = "com.microsoft"
+
 
 @dataclass(frozen=True)
 class Linear:
-    """``output = input @ weight + bias`` for a constant ``weight`` (in, out); ``name`` is the weight's."""
+    """``input @ weight + bias`` for a constant ``weight`` (in, out) called ``name``.
+
+    ``node`` is a Gemm or a MatMul, or an Attention, which goes on from there.
+    """
 
     node: ir.Node
     name: str
@@ -24,8 +29,10 @@ class Linear:
 
     @property
     def producer(self) -> str:
-        """Return the operator that the input comes from."""
+        """Return the operator that the input comes from, whatever shape it was given since."""
         node = self.input.producer()
+        while node is not None and node.op_type == "Reshape" and node.inputs[0] is not None:
+            node = node.inputs[0].producer()
         return node.op_type if node is not None else ""
 
 
@@ -48,20 +55,22 @@ def constant(value: ir.Value | None) -> Floats | None:
 
 
 def matmuls(model: ir.Model) -> Iterator[tuple[ir.Node, Linear | None]]:
-    """Yield every Gemm and MatMul, as a :class:`Linear` where one side is a constant matrix."""
+    """Yield every Gemm, MatMul and Attention, as a :class:`Linear` where one side is a constant matrix."""
     for node in model.graph:
-        if node.domain == "" and node.op_type in ("Gemm", "MatMul"):
+        if (node.domain, node.op_type) in (("", "Gemm"), ("", "MatMul"), (CONTRIB, "Attention")):
             yield node, as_linear(node)
 
 
 def as_linear(node: ir.Node) -> Linear | None:
-    """Read a Gemm or MatMul as a linear layer, None if it is something else."""
+    """Read a node as a linear layer, None if it is something else."""
     weight = constant(node.inputs[1])
     source, held = node.inputs[0], node.inputs[1]
     if weight is None or source is None or held is None or held.name is None:
         return None
     if node.op_type == "MatMul":
         return Linear(node, held.name, weight, source, None)
+    if node.op_type == "Attention":
+        return Linear(node, held.name, weight, source, node.inputs[2])
     options = {name: node.attributes[name].value for name in node.attributes}
     if options.get("transA", 0) or options.get("alpha", 1.0) != 1.0 or options.get("beta", 1.0) != 1.0:
         return None

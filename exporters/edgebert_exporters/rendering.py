@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
@@ -49,6 +50,7 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
     assert program is not None
     model = program.model
     model.ir_version = IR_VERSION
+    transpose_weights(model)
     RemoveUnusedNodesPass()(model)
     strip(model)
     check_signature(model, signature)
@@ -65,6 +67,15 @@ def example(signature: Signature) -> tuple[torch.Tensor, ...]:
         "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
     }
     return tuple(values[spec.name] for spec in signature.inputs)
+
+
+def transpose_weights(model: ir.Model) -> None:
+    """Store the weights inside attentions as (in, out), as their kernel wants them; PyTorch has them as (out, in)."""
+    for node in model.graph:
+        weight = node.inputs[1] if node.op_type == "Attention" else None
+        if weight is not None and weight.const_value is not None:
+            array = np.ascontiguousarray(weight.const_value.numpy().T)
+            weight.const_value, weight.shape = ir.tensor(array, name=weight.name), ir.Shape(array.shape)
 
 
 def strip(model: ir.Model) -> None:

@@ -28,8 +28,8 @@ STANDARD = (
 MICROSOFT = (
     "Attention BiasGelu DecoderMaskedMultiHeadAttention DequantizeLinear DynamicQuantizeMatMul EmbedLayerNormalization "
     "FastGelu FusedMatMul GatherBlockQuantized Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits "
-    "MultiHeadAttention PackedMultiHeadAttention QuantizeLinear QuickGelu RotaryEmbedding SimplifiedLayerNormalization "
-    "SkipLayerNormalization SkipSimplifiedLayerNormalization"
+    "MultiHeadAttention PackedMultiHeadAttention QAttention QuantizeLinear QuickGelu RotaryEmbedding "
+    "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization"
 ).split()
 
 ALLOWED_OPERATORS: frozenset[tuple[str, str]] = frozenset(

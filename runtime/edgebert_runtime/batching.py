@@ -7,26 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# A batch may be padded to this many times its budget of real tokens. Where padding is removed inside the graph it
-# costs nothing but memory in attention; this keeps one long text among many short ones from multiplying that.
-PADDING = 2
-
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Put each index of ``lengths`` into one batch, longest first.
 
-    A batch holds at most ``max_tokens`` real tokens, and ``PADDING`` times that when padded to its longest row; a
-    row that is longer than ``max_tokens`` is a batch of its own.
+    A batch holds at most ``max_tokens`` tokens, those of padding included; a row that is longer is a batch of its own.
     """
     batches: list[list[int]] = []
-    tokens = longest = 0
+    longest = 0
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        length = max(1, lengths[index])
-        if not batches or tokens + length > max_tokens or (len(batches[-1]) + 1) * longest > PADDING * max_tokens:
+        if not batches or (len(batches[-1]) + 1) * longest > max_tokens:
             batches.append([])
-            tokens, longest = 0, length
+            longest = max(1, lengths[index])
         batches[-1].append(index)
-        tokens += length
     return batches
 
 
