@@ -31,7 +31,7 @@ from edgebert_runtime.session import Runnable, Session, open_session
 TOKENS_PER_THREAD = 256
 # The second session is opened after so many tokens, which take a small model about a third of a second.
 TOKENS_BEFORE_SECOND = 8192
-MAX_SECOND_BYTES = 64 << 20
+MAX_SECOND_BYTES = 96 << 20
 
 Batches = list[list[int]]
 Compute = Callable[[Runnable, list[int]], None]
