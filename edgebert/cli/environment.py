@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,8 +100,14 @@ def floors() -> dict[str, tuple[str, str | None]]:
     except importlib.metadata.PackageNotFoundError:
         return {}
     pattern = re.compile(r"([\w.-]+)>=([\d.]+)(?:.*extra == ['\"](\w+)['\"])?")
-    matches = filter(None, map(pattern.match, requirements))
+    matches = filter(None, map(pattern.match, filter(applies, requirements)))
     return {match[1]: (match[2], match[3]) for match in matches}
+
+
+def applies(requirement: str, python: tuple[int, ...] = sys.version_info[:2]) -> bool:
+    """Say whether a requirement is meant for this version of Python."""
+    marker = re.search(r"python_version (<|>=) ['\"]([\d.]+)['\"]", requirement)
+    return marker is None or (python < release(marker[2])) == (marker[1] == "<")
 
 
 def release(number: str) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from edgebert.cli import environment
 from edgebert_runtime import session
 from edgebert_runtime.errors import DeviceError
 
+ONNXRUNTIME = "1.28" if sys.version_info >= (3, 11) else "1.23"
 Install = Callable[[str, str], None]
 
 
@@ -93,7 +94,11 @@ def test_a_device_that_does_not_work(run: Any, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("name", "version", "text"),
     [
-        ("onnxruntime", "1.24.1", 'onnxruntime 1.24.1 is older than 1.28; run: pip install -U "edgebert[cpu]"'),
+        (
+            "onnxruntime",
+            "1.22.0",
+            f'onnxruntime 1.22.0 is older than {ONNXRUNTIME}; run: pip install -U "edgebert[cpu]"',
+        ),
         ("torch", "2.9.1+cu128", 'torch 2.9.1+cu128 is older than 2.10; run: pip install -U "edgebert[export]"'),
         ("numpy", "1.25.0", 'numpy 1.25.0 is older than 1.26; run: pip install -U "edgebert"'),
         ("safetensors", "0.8.0rc0", 'safetensors 0.8.0rc0 is a faulty release; run: pip install -U "safetensors!='),
@@ -153,3 +158,17 @@ def test_features_are_unknown_elsewhere(run: Any, monkeypatch: pytest.MonkeyPatc
     result = run("doctor")
     assert result.exit_code == 0
     assert "advice: this CPU has no int8 dot product" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("requirement", "python", "applies"),
+    [
+        ("onnxruntime>=1.28; (python_version >= '3.11') and extra == 'cpu'", (3, 10), False),
+        ("onnxruntime>=1.28; (python_version >= '3.11') and extra == 'cpu'", (3, 11), True),
+        ('onnxruntime>=1.23; (python_version < "3.11") and extra == "cpu"', (3, 10), True),
+        ('onnxruntime>=1.23; (python_version < "3.11") and extra == "cpu"', (3, 13), False),
+        ("click>=8.1", (3, 10), True),
+    ],
+)
+def test_requirements_of_other_pythons_do_not_count(requirement: str, python: tuple[int, ...], applies: bool) -> None:
+    assert environment.applies(requirement, python) == applies
