@@ -8,26 +8,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.bert import POOLINGS, SentenceEncoder
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.rendering import TARGETS, render
-from edgebert_exporters.signature import embed_signature
-from edgebert_exporters.staging import staged
-from edgebert_exporters.verify import (
-    Floats,
+from edgebert_exporters.parity import (
     Progress,
-    Reference,
     batches_of,
     check_parity,
     describe,
     golden_sample,
     silent,
 )
+from edgebert_exporters.reference import reference_of
+from edgebert_exporters.rendering import TARGETS, render
+from edgebert_exporters.signature import embed_signature
+from edgebert_exporters.staging import staged
 from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ExportError
@@ -146,20 +141,3 @@ def unoptimized(graph: Path) -> Any:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-
-
-def load_reference(checkpoint: Path, pooling: str, normalize: bool) -> SentenceEncoder:
-    """Load the PyTorch reference of the ``embed`` task."""
-    return SentenceEncoder(open_checkpoint(checkpoint).load_model(), pooling, normalize).eval()
-
-
-def reference_of(module: torch.nn.Module) -> Reference:
-    """Wrap a PyTorch module as a function from a batch to its output."""
-
-    def run(batch: Batch) -> Floats:
-        with torch.inference_mode():
-            output = module(*(torch.from_numpy(np.ascontiguousarray(x)) for x in batch.feeds.values()))
-        result: Floats = output.numpy()
-        return result
-
-    return run

@@ -18,10 +18,10 @@ from edgebert import __version__
 from edgebert_exporters.calibration import largest_inputs, sample_rows, to_batches
 from edgebert_exporters.int8 import Rewriter
 from edgebert_exporters.linears import Linear, Table, matmuls, tables
+from edgebert_exporters.parity import Progress, Worst, batches_of, golden_sample, silent
 from edgebert_exporters.report import fidelity, speed
 from edgebert_exporters.signature import Signature
 from edgebert_exporters.staging import staged
-from edgebert_exporters.verify import Progress, Worst, batches_of, golden_sample, silent
 from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgebert_exporters.calibration import to_batches
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.verify import Floats, Progress, Runs, cosines
+from edgebert_exporters.parity import Floats, Progress, Runs, cosines
 
 # Batch size and length: one short text, one long text, a batch of short texts.
 SHAPES = ((1, 16), (1, 128), (8, 32))

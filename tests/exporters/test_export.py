@@ -16,10 +16,10 @@ import edgebert_exporters.export as export_module
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert import POOLINGS, Bert, SentenceEncoder
 from edgebert_exporters import export_checkpoint
-from edgebert_exporters.export import load_reference
+from edgebert_exporters.parity import TOLERANCE
+from edgebert_exporters.reference import load_reference
 from edgebert_exporters.rendering import IR_VERSION, OPSET, check_signature, render
 from edgebert_exporters.signature import ENCODER_INPUTS, embed_signature
-from edgebert_exporters.verify import TOLERANCE
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, ParityError
 from tests.tiny import CONFIG, write_checkpoint

@@ -15,7 +15,7 @@ import torch
 from tokenizers import normalizers
 
 from edgebert.models.bert import SentenceEncoder
-from edgebert_exporters.export import load_reference
+from edgebert_exporters.reference import load_reference
 from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.bundle import sha256
 from edgebert_runtime.manifest import MANIFEST_NAME
