@@ -73,6 +73,8 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
     ]
     if reference and "max_error" in reference:
         rows.append(("reference", difference(reference)))
+        if "unoptimized" in reference:
+            rows.append(("unoptimized", difference(reference["unoptimized"])))
     elif reference:
         rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
     return rows

@@ -11,14 +11,7 @@ from typing import Any
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.bert import POOLINGS, SentenceEncoder
-from edgebert_exporters.parity import (
-    Progress,
-    batches_of,
-    check_parity,
-    describe,
-    golden_sample,
-    silent,
-)
+from edgebert_exporters.parity import Progress, check_reference, golden_sample, silent
 from edgebert_exporters.reference import reference_of
 from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.signature import embed_signature
@@ -27,7 +20,7 @@ from edgebert_exporters.writing import list_files, weight_bytes, write_graph, wr
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.manifest import Limits, Manifest, Weights
-from edgebert_runtime.session import import_onnxruntime, open_session
+from edgebert_runtime.session import open_session
 from edgebert_runtime.tokenizer import Tokenizer
 
 log = logging.getLogger("edgebert")
@@ -121,23 +114,8 @@ def write_bundle(
 def verify_export(folder: Path, manifest: Manifest, module: SentenceEncoder, progress: Progress) -> dict[str, Any]:
     """Open the files just written with the real engine and compare them with the reference."""
     write_manifest(folder, manifest)
-    bundle = Bundle.open(folder)
-    graph = folder / bundle.graph("model").file
+    graph = folder / Bundle.open(folder).graph("model").file
     session = open_session(graph)
-    batches = batches_of(manifest)
-    worst = check_parity(session, reference_of(module), batches, manifest.target, progress)
-    figures = describe(worst)
-    if manifest.target == "portable":
-        plain = check_parity(unoptimized(graph), reference_of(module), batches, "unoptimized", progress)
-        figures["unoptimized"] = describe(plain)
+    figures = check_reference(graph, session, reference_of(module), manifest, progress)
     tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
     return figures | {"golden": golden_sample(session, tokenizer, manifest)}
-
-
-def unoptimized(graph: Path) -> Any:
-    """Open a graph as other runtimes may run it: node by node, without any rewriting by ONNX Runtime."""
-    ort = import_onnxruntime()
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])

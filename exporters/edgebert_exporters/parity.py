@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from edgebert_exporters.grid import Batch, encoder_grid, rows_alone
 from edgebert_runtime.errors import IntegrityError, ParityError
 from edgebert_runtime.manifest import Manifest
+from edgebert_runtime.session import import_onnxruntime
 from edgebert_runtime.tokenizer import Tokenizer
 
 Floats = npt.NDArray[np.float32]
@@ -88,6 +90,31 @@ def check_parity(session: Runs, reference: Reference, batches: list[Batch], labe
             f"(allowed {TOLERANCE:.0e}) at {worst.where}; please report this model"
         )
     return worst
+
+
+def check_reference(
+    graph: Path, session: Runs, reference: Reference, manifest: Manifest, progress: Progress
+) -> dict[str, Any]:
+    """Compare a graph with its reference over the whole grid, a portable one without any optimization as well.
+
+    Raises:
+        ParityError: if a difference is larger than :data:`TOLERANCE`.
+    """
+    batches = batches_of(manifest)
+    figures = describe(check_parity(session, reference, batches, manifest.target, progress))
+    if manifest.target == "portable":
+        plain = check_parity(unoptimized(graph), reference, batches, "unoptimized", progress)
+        figures["unoptimized"] = describe(plain)
+    return figures
+
+
+def unoptimized(graph: Path) -> Any:
+    """Open a graph as other runtimes may run it: node by node, without any rewriting by ONNX Runtime."""
+    ort = import_onnxruntime()
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
 def check_rows_alone(session: Runs, batches: Iterable[Batch]) -> Worst:

@@ -15,9 +15,8 @@ from edgebert_exporters.parity import (
     Runs,
     batches_of,
     check_golden,
-    check_parity,
+    check_reference,
     check_rows_alone,
-    describe,
     mean_cosine,
     silent,
 )
@@ -49,7 +48,8 @@ def verify_bundle(
     progress = progress or silent
     opened = Bundle.open(bundle)
     manifest = opened.manifest
-    session = open_session(opened.path / opened.graph("model").file)
+    graph = opened.path / opened.graph("model").file
+    session = open_session(graph)
     tokenizer = Tokenizer.load(opened.path / "tokenizer.json", manifest.limits.vocab_size)
     figures: dict[str, Any] = {
         "files": len(manifest.files),
@@ -63,12 +63,12 @@ def verify_bundle(
     if exact and alone.error > TOLERANCE:
         raise ParityError(f"{alone.where} differs by {alone.error:.1e} from what it gives in its batch")
     if checkpoint is not None:
-        figures["reference"] = against_checkpoint(session, Path(checkpoint), manifest, batches, progress)
+        figures["reference"] = against_checkpoint(graph, session, Path(checkpoint), manifest, batches, progress)
     return figures
 
 
 def against_checkpoint(
-    session: Runs, checkpoint: Path, manifest: Manifest, batches: list[Batch], progress: Progress
+    graph: Path, session: Runs, checkpoint: Path, manifest: Manifest, batches: list[Batch], progress: Progress
 ) -> dict[str, Any]:
     """Compare a session with the reference that the checkpoint holds."""
     from edgebert_exporters.reference import load_reference, reference_of
@@ -76,8 +76,7 @@ def against_checkpoint(
     module = load_reference(checkpoint, manifest.settings["pooling"], manifest.settings["normalize"])
     reference = reference_of(module)
     if manifest.weights.scheme == "fp32":
-        worst = check_parity(session, reference, batches, "stored", progress)
-        return describe(worst)
+        return check_reference(graph, session, reference, manifest, progress)
     pairs = [(session.run(None, b.feeds)[0], reference(b)) for b in batches if b.attention_mask.any(1).all()]
     cosine = mean_cosine(np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
     least = manifest.report["min_agreement"]

@@ -104,6 +104,13 @@ def test_info(run: Any, fp32_bundle: Path, int8_bundle: Path) -> None:
     assert found["files"].keys() == Bundle.open(int8_bundle).manifest.files.keys()
 
 
+def test_verify_repeats_what_the_export_did(run: Any, portable_bundle: Path, checkpoint: Path) -> None:
+    result = run("verify", portable_bundle, checkpoint)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "reference    36 batches, off by" in result.stdout
+    assert "unoptimized  36 batches, off by" in result.stdout
+
+
 def test_verify(run: Any, fp32_bundle: Path, int8_bundle: Path, checkpoint: Path) -> None:
     result = run("verify", fp32_bundle, checkpoint)
     assert (result.exit_code, result.stderr) == (0, "")
