@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.grid import Batch
+from edgebert_exporters.linears import Floats
 from edgebert_runtime.batching import plan_batches
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.session import import_onnxruntime
 from edgebert_runtime.tokenizer import Tokenizer
-
-Floats = npt.NDArray[np.float32]
 
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.

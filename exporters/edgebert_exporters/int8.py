@@ -19,9 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.linears import CONTRIB, Linear, Table
-
-Floats = npt.NDArray[np.float32]
+from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table
 
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
 SMOOTHING = 0.7

@@ -54,11 +54,13 @@ def constant(value: ir.Value | None) -> Floats | None:
     return array if array.ndim == 2 else None
 
 
-def matmuls(model: ir.Model) -> Iterator[tuple[ir.Node, Linear | None]]:
-    """Yield every Gemm, MatMul and Attention, as a :class:`Linear` where one side is a constant matrix."""
+def linears(model: ir.Model) -> Iterator[Linear]:
+    """Yield every Gemm, MatMul and Attention that multiplies by a constant matrix."""
     for node in model.graph:
         if (node.domain, node.op_type) in (("", "Gemm"), ("", "MatMul"), (CONTRIB, "Attention")):
-            yield node, as_linear(node)
+            linear = as_linear(node)
+            if linear is not None:
+                yield linear
 
 
 def as_linear(node: ir.Node) -> Linear | None:

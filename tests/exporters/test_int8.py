@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgebert_exporters.int8 import Rewriter, capping, quantize_columns, smoothing
-from edgebert_exporters.linears import Linear, matmuls, tables
+from edgebert_exporters.linears import linears, tables
 
 Floats = npt.NDArray[np.float32]
 
@@ -90,8 +90,7 @@ def run(model: ir.Model, x: Floats, optimize: bool = True) -> Floats:
 
 def quantized(model: ir.Model, largest: Floats) -> ir.Model:
     rewriter = Rewriter(model)
-    for _, linear in list(matmuls(model)):
-        assert isinstance(linear, Linear)
+    for linear in list(linears(model)):
         rewriter.linear(linear, largest)
     return model
 

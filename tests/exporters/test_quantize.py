@@ -110,6 +110,22 @@ def test_the_source_is_left_alone(fp32_bundle: Path, tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in fp32_bundle.iterdir()} == before
 
 
+def test_numbers_that_are_not_finite_never_become_a_bundle(
+    fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Rewriter.linear
+
+    def infinite(self: Any, linear: Any, largest: Any) -> None:
+        real(self, linear, largest)
+        scale = self.graph.initializers[f"{linear.name}.scale"]
+        scale.const_value = ir.tensor(scale.const_value.numpy() * np.float32(np.inf), name=scale.name)
+
+    monkeypatch.setattr(Rewriter, "linear", infinite)
+    with pytest.raises(QuantizationError, match="not finite at batch 1 x length 1"):
+        quantize_bundle(fp32_bundle, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
 def test_broken_quantization_never_becomes_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
