@@ -26,7 +26,6 @@ THREADS = int(os.environ.get("BENCH_THREADS", "2"))
 BATCH = int(os.environ.get("BENCH_BATCH", "16"))
 TEXTS_FILE, TOKENIZER_FILE = os.environ.get("BENCH_TEXTS", ""), os.environ.get("BENCH_TOKENIZER", "")
 
-Rows = Sequence[Sequence[int]]
 Encode = Callable[[Any, Any], Any]  # ids and mask (batch, seq) to hidden states (batch, seq, dim)
 Side = Callable[[Any], Any]  # rows of ids, or texts, to vectors
 

@@ -27,7 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.session import Runnable, Session, open_session
 
-# Real tokens that one thread computes at a time: a batch of BERT-base has its activations within a core's cache.
+# Tokens, padding included, of a batch on one thread: the activations of BERT-base then fit into a core's cache.
 TOKENS_PER_THREAD = 256
 # The second session is opened after so many tokens, which take a small model about a third of a second.
 TOKENS_BEFORE_SECOND = 8192
