@@ -11,14 +11,46 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from edgebert_runtime import Answer as Answer
+    from edgebert_runtime import Answerer as Answerer
     from edgebert_runtime import Bundle as Bundle
+    from edgebert_runtime import Choice as Choice
+    from edgebert_runtime import Classification as Classification
+    from edgebert_runtime import Classifier as Classifier
     from edgebert_runtime import Embedder as Embedder
     from edgebert_runtime import EmbedResult as EmbedResult
+    from edgebert_runtime import Entity as Entity
+    from edgebert_runtime import Filling as Filling
+    from edgebert_runtime import MaskFiller as MaskFiller
+    from edgebert_runtime import MultipleChoice as MultipleChoice
+    from edgebert_runtime import Ranked as Ranked
+    from edgebert_runtime import Reranker as Reranker
+    from edgebert_runtime import Tagger as Tagger
     from edgebert_runtime import errors as errors
     from edgebert_runtime import load as load
     from edgebert_runtime.errors import EdgebertError as EdgebertError
 
-__all__ = ["Bundle", "EdgebertError", "EmbedResult", "Embedder", "__version__", "errors", "load"]
+__all__ = [
+    "Answer",
+    "Answerer",
+    "Bundle",
+    "Choice",
+    "Classification",
+    "Classifier",
+    "EdgebertError",
+    "EmbedResult",
+    "Embedder",
+    "Entity",
+    "Filling",
+    "MaskFiller",
+    "MultipleChoice",
+    "Ranked",
+    "Reranker",
+    "Tagger",
+    "__version__",
+    "errors",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,20 +6,22 @@ once, before any weight is loaded.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from edgebert.checkpoint_files import CheckpointFolder, one_line, some
-from edgebert.model_config import read_config
+from edgebert.head_names import POOLER, HeadNames
+from edgebert.model_config import ModelConfig, read_config
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.heads import HeadConfig, HeadedBert
 from edgebert.sentence_modules import SentenceModules, read_sentence_modules
+from edgebert.task_heads import TaskHead, check_arguments, read_task
 from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
-from edgebert.weight_files import WeightFiles, find_weights, fit, load
-from edgebert_runtime.errors import CheckpointError, EdgebertError
+from edgebert.weight_files import Model, WeightFiles, canonical, find_weights, fit, load
+from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,12 +33,24 @@ class Checkpoint:
 
     ``pooling`` and ``normalize`` are None where the folder does not say. ``max_tokens`` is what the model can take,
     ``default_tokens`` where the checkpoint's own settings cut a text, special tokens included in both. ``ignored``
-    are the tensors that the encoder does not need, ``notes`` is what a user should know, a line each.
+    are the tensors that the task does not need, ``notes`` is what a user should know, a line each.
+
+    ``task`` is the one asked for, or else found; ``head`` is None for embed. ``labels`` are the names of the outputs
+    of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or regression.
+    ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1). ``mask_token`` of
+    fill-mask stands in a text for the word to be guessed.
     """
 
     path: Path
     family: str
+    model_type: str
+    task: str
     config: BertConfig
+    head: HeadConfig | None
+    labels: tuple[str, ...]
+    problem: str
+    activation: str
+    mask_token: str | None
     pooling: str | None
     normalize: bool | None
     max_tokens: int
@@ -45,56 +59,106 @@ class Checkpoint:
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
     weights: WeightFiles = field(repr=False)
+    head_names: HeadNames | None = field(repr=False)
 
-    def load_model(self) -> Bert:
-        """Return the model with its weights, in float32 and in evaluation mode.
+    def load_model(self) -> Bert | HeadedBert:
+        """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
 
         Raises:
             CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.
         """
+        model = Model(self.model_type, self.config, self.head, self.head_names)
         try:
-            return load(CheckpointFolder.open(self.path), self.config, self.weights)
+            return load(CheckpointFolder.open(self.path), model, self.weights)
         except CheckpointError as error:
             raise failure(self.path, [str(error)]) from error
 
 
-def open_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(
+    folder: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    allow_pickle: bool = False,
+    problem: str | None = None,
+    labels: Sequence[str] | None = None,
+) -> Checkpoint:
     """Open the checkpoint in ``folder`` and check everything but the values of the weights.
+
+    ``task`` is one of ``head_names.TASKS``; without it the folder decides. ``allow_pickle`` has pickles of PyTorch
+    read where there is no safetensors file, and then as tensors and nothing else. ``problem`` and ``labels`` go
+    before what config.json says of the outputs.
 
     Raises:
         CheckpointError: naming, in one line, everything that is missing, damaged, unsupported, or does not fit.
+        ConfigError: if ``task`` or ``problem`` is none that there is.
     """
+    check_arguments(task, problem)
     files = CheckpointFolder.open(folder)
     problems: list[str] = []
-    config, notes = attempt(problems, read_config, files) or (None, [])
-    weights = attempt(problems, find_weights, files)
-    dim, vocab_size = (config.hidden_size, config.vocab_size) if config else (None, None)
+    config = attempt(problems, read_config, files)
+    weights = attempt(problems, find_weights, files, allow_pickle)
+    dim, vocab_size = (config.bert.hidden_size, config.bert.vocab_size) if config else (None, None)
     sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
     tokenizer = attempt(problems, read_tokenizer, files, vocab_size, sentence.lowercase)
-    ignored: tuple[str, ...] = ()
+    found, ignored = None, None
     if config and weights:
-        config = dataclasses.replace(config, with_pooler=weights.has_pooler())
-        fits = attempt(problems, fit, config, weights)
-        ignored = fits.ignored if fits else ()
-    if problems or config is None or weights is None or tokenizer is None:
+        found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem, labels)
+    if config and weights and found:
+        model = Model(config.model_type, config.bert, found.head, found.names)
+        fits = attempt(problems, fit, model, weights)
+        ignored = fits.ignored if fits else None
+    if found and tokenizer:
+        attempt(problems, check_mask, found, tokenizer)
+    if problems or not (config and weights and found and tokenizer) or ignored is None:
         raise failure(files.path, problems)
-    default, shortened = text_length(config, sentence, tokenizer)
-    notes = [*notes, *tokenizer.notes, *sentence.notes, *shortened]
-    if ignored:
-        notes.append(f"passed over tensors that the encoder does not need: {some(ignored)}")
+    return assemble(files.path, config, weights, sentence, tokenizer, found, ignored)
+
+
+def assemble(
+    path: Path,
+    config: ModelConfig,
+    weights: WeightFiles,
+    sentence: SentenceModules,
+    tokenizer: TokenizerFile,
+    found: TaskHead,
+    ignored: tuple[str, ...],
+) -> Checkpoint:
+    """Put together what was read of a folder."""
+    default, shortened = text_length(config.bert, sentence, tokenizer)
+    notes = [*config.notes, *tokenizer.notes, *sentence.notes, *found.notes, *shortened]
+    modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
+    if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
+        notes.append(f"passed over heads that {found.task} does not use: {some(heads)}")
     return Checkpoint(
-        path=files.path,
+        path=path,
         family="bert",
-        config=config,
+        model_type=config.model_type,
+        task=found.task,
+        config=config.bert,
+        head=found.head,
+        labels=found.labels,
+        problem=found.problem,
+        activation=found.activation,
+        mask_token=tokenizer.mask_token if found.task == "fill-mask" else None,
         pooling=sentence.pooling,
         normalize=sentence.normalize,
-        max_tokens=config.max_position_embeddings,
+        max_tokens=config.bert.max_tokens,
         default_tokens=default,
         tokenizer_json=tokenizer.text,
         ignored=ignored,
         notes=tuple(notes),
         weights=weights,
+        head_names=found.names,
     )
+
+
+def check_mask(found: TaskHead, tokenizer: TokenizerFile) -> None:
+    """Make sure that a model which guesses words can be told which."""
+    if found.task == "fill-mask" and tokenizer.mask_token is None:
+        raise TokenizerError(
+            "the tokenizer has no mask token, which fill-mask needs; name it in tokenizer_config.json (mask_token), "
+            "or use the tokenizer that came with the model"
+        )
 
 
 def attempt(problems: list[str], read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -113,7 +177,7 @@ def failure(folder: Path, problems: list[str]) -> CheckpointError:
 
 def text_length(config: BertConfig, sentence: SentenceModules, tokenizer: TokenizerFile) -> tuple[int, list[str]]:
     """Return where the checkpoint cuts texts, at most at the number of positions."""
-    positions = config.max_position_embeddings
+    positions = config.max_tokens
     asked = sentence.max_seq_length or tokenizer.model_max_length or positions
     if asked <= positions:
         return asked, []

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgebert.checkpoint_files import CheckpointFolder, some
+from edgebert.model_types import MODEL_TYPES, PROJECT_IF_NARROWER, ModelType
 from edgebert.models.bert import BertConfig
-from edgebert.weight_names import (
-    BERT_FIELDS,
-    BERT_IGNORED,
-    BERT_REQUIRED,
-    CODE_KEYS,
-    MODEL_TYPES,
-    PROBABILITIES,
-)
+from edgebert.weight_names import CODE_KEYS, IGNORED, PROBABILITIES
 from edgebert_runtime.errors import ConfigError
 
 NAME = "config.json"
 
 
-def read_config(folder: CheckpointFolder) -> tuple[BertConfig, list[str]]:
-    """Return the configuration of the model, and notes on the keys that were passed over.
+@dataclass(frozen=True)
+class ModelConfig:
+    """The encoder that config.json describes, all that stands there, and notes on keys that were passed over."""
+
+    model_type: str
+    bert: BertConfig
+    data: dict[str, Any] = field(repr=False)
+    notes: tuple[str, ...]
+
+    @property
+    def architecture(self) -> str | None:
+        """The name of the class that saved the checkpoint, if it is known."""
+        names = self.data.get("architectures")
+        first = names[0] if isinstance(names, list) and names else None
+        return first if isinstance(first, str) else None
+
+
+def read_config(folder: CheckpointFolder) -> ModelConfig:
+    """Read the configuration of the model.
 
     Raises:
         CheckpointError: if config.json cannot be read.
@@ -30,42 +42,57 @@ def read_config(folder: CheckpointFolder) -> tuple[BertConfig, list[str]]:
     """
     data = folder.json(NAME)
     problems = code_problems(data)
-    model_type = data.get("model_type")
-    if not isinstance(model_type, str) or model_type not in MODEL_TYPES:
-        found = f"model_type is {model_type!r:.60}" if "model_type" in data else "there is no model_type"
-        raise ConfigError("; ".join([*problems, f"{NAME}: {found}, supported: {', '.join(MODEL_TYPES)}"]))
-    problems += required_problems(data) + probability_problems(data)
-    known = {*BERT_FIELDS, *BERT_REQUIRED, *BERT_IGNORED, *CODE_KEYS, *PROBABILITIES}
+    name = data.get("model_type")
+    if not isinstance(name, str) or name not in MODEL_TYPES:
+        found = f"model_type is {name!r:.60}" if "model_type" in data else "there is no model_type"
+        hint = "" if "model_type" in data else '; add the one it is of, as in "model_type": "bert"'
+        raise ConfigError("; ".join([*problems, f"{NAME}: {found}, supported: {', '.join(MODEL_TYPES)}{hint}"]))
+    kind = MODEL_TYPES[name]
+    problems += required_problems(data, kind.required) + probability_problems(data)
+    known = {*kind.keys, *kind.required, *IGNORED, *CODE_KEYS, *PROBABILITIES}
     unknown = [key for key in data if key not in known]
     for key in list(unknown):
-        if near := difflib.get_close_matches(key, [*BERT_FIELDS, *BERT_REQUIRED], n=1, cutoff=0.87):
+        if near := difflib.get_close_matches(key, [*kind.keys, *kind.required], n=1, cutoff=0.87):
             problems.append(f"{NAME}: unknown key {key!r:.80}, did you mean {near[0]!r}? Correct or remove it")
             unknown.remove(key)
-    notes = [f"{NAME}: passed over unknown keys {some(sorted(unknown))}"] if unknown else []
-    config = build_config(data, problems)
+    config = build_config(name, data, problems)
     if config is None or problems:
         raise ConfigError("; ".join(problems))
-    return config, notes
+    notes = (f"{NAME}: passed over unknown keys {some(sorted(unknown))}",) if unknown else ()
+    return ModelConfig(name, config, data, notes)
 
 
-def build_config(data: dict[str, Any], problems: list[str]) -> BertConfig | None:
+def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> BertConfig | None:
     """Build the configuration, or say in ``problems`` why not."""
-    values = {field: data[key] for key, field in BERT_FIELDS.items() if key in data}
+    kind = MODEL_TYPES[model_type]
+    given = {**kind.defaults, **data}
+    values = {field: given[key] for key, field in kind.keys.items() if key in given}
     required = {f.name for f in dataclasses.fields(BertConfig) if f.default is dataclasses.MISSING}
-    missing = [key for key, field in BERT_FIELDS.items() if field in required and key not in data]
+    missing = [key for key, field in kind.keys.items() if field in required and key not in given]
     if missing:
         problems.append(f"{NAME} lacks {', '.join(missing)}; use the {NAME} that came with the weights")
-    # The values that are there are checked even if others are missing: one stands in for each missing number.
-    filled = {**dict.fromkeys(required, 1), **values}
+    if model_type in PROJECT_IF_NARROWER and values["embedding_size"] == values.get("hidden_size"):
+        values["embedding_size"] = None
+    pad = data.get("pad_token_id", kind.pads)
+    offset = {"position_offset": pad + 1} if kind.pads is not None and type(pad) is int and pad >= 0 else {}
+    # The values that are there are checked even if others are missing: a number stands in for each.
+    filled = {**dict.fromkeys(required, 1), "max_position_embeddings": 1 << 20, **values, **offset, **kind.fixed}
     try:
         config = BertConfig(**filled)
     except ValueError as error:
-        problems.append(f"{NAME}: {error}; use the {NAME} that came with the weights")
+        problems.append(f"{NAME}: {in_their_words(str(error), kind)}; use the {NAME} that came with the weights")
         return None
-    pad = data.get("pad_token_id")
-    if pad is not None and (type(pad) is not int or not 0 <= pad < config.vocab_size) and "vocab_size" in data:
+    sound = type(pad) is int and 0 <= pad < config.vocab_size
+    if not sound and "vocab_size" in data and (pad is not None or kind.pads is not None):
         problems.append(f"{NAME}: pad_token_id={pad!r:.60} is not an id below vocab_size={config.vocab_size}")
     return config
+
+
+def in_their_words(message: str, kind: ModelType) -> str:
+    """Put the keys of config.json in the place of our names of fields."""
+    for key, name in kind.keys.items():
+        message = message.replace(f"{name}=", f"{key}=") if key != name else message
+    return message
 
 
 def code_problems(data: dict[str, Any]) -> list[str]:
@@ -77,11 +104,11 @@ def code_problems(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def required_problems(data: dict[str, Any]) -> list[str]:
+def required_problems(data: dict[str, Any], required: dict[str, tuple[Any, ...]]) -> list[str]:
     """Name the keys with values that our model does not compute."""
     return [
         f"{NAME}: {key}={data[key]!r:.60} is not supported, only {allowed[0]!r}"
-        for key, allowed in BERT_REQUIRED.items()
+        for key, allowed in required.items()
         if key in data and not any(type(data[key]) is type(value) and data[key] == value for value in allowed)
     ]
 

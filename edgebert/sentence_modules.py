@@ -6,18 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
-from edgebert.weight_names import (
-    NORMALIZE_MODULE,
-    POOLING_MODES,
-    POOLING_MODULE,
-    POOLING_SWITCHES,
-    TRANSFORMER_MODULE,
-)
 from edgebert_runtime.errors import CheckpointError
 
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
+
+# Modules of sentence-transformers by the last part of their dotted type; any other changes the vector.
+TRANSFORMER_MODULE = "Transformer"
+POOLING_MODULE = "Pooling"
+NORMALIZE_MODULE = "Normalize"
+
+# The older way of 1_Pooling/config.json to say what ``pooling_mode`` says in the newer.
+POOLING_SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+# Their names of poolings and ours.
+POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 
 
 @dataclass(frozen=True)

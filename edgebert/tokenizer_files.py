@@ -1,7 +1,7 @@
 """Turn the tokenizer files of a checkpoint into the text of one ``tokenizer.json``.
 
-The file is taken as it is, without its presets of padding and truncation, or built from ``vocab.txt`` as BERT's
-WordPiece (Devlin et al., 2019). Whatever ids it can give are compared with the vocabulary of the model.
+The file is taken as it is, without its presets of padding and truncation, or built from the older files of BERT and
+RoBERTa. Whatever ids it can give are compared with the vocabulary of the model.
 """
 
 from __future__ import annotations
@@ -13,20 +13,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer
 
-from edgebert.checkpoint_files import CheckpointFolder, some
-from edgebert.weight_names import SPECIAL_TOKENS, WORDPIECE_CLASSES
+from edgebert.checkpoint_files import CheckpointFolder, parse_json, some
+from edgebert.tokenizer_builders import (
+    BYTE_LEVEL_CLASSES,
+    MASKS,
+    SPECIAL_TOKENS,
+    WORDPIECE_CLASSES,
+    build_roberta,
+    build_wordpiece,
+)
 from edgebert_runtime.errors import TokenizerError
 
 READY = "tokenizer.json"
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
-OTHERS = ("vocab.json", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
+PIECES = "vocab.json"
+MERGES = "merges.txt"
+OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 MAX_BYTES = 100_000_000
 MAX_SETTINGS_BYTES = 16 << 20
 LONGEST = 1 << 24  # a larger model_max_length means that there is none
+FLAGS = ("add_prefix_space", "trim_offsets")
 SWITCHES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -37,10 +47,11 @@ PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in ha
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The text of tokenizer.json, the length that the checkpoint gives for texts, and notes."""
+    """The text of tokenizer.json, the length that the checkpoint gives for texts, the mask token, and notes."""
 
     text: str
     model_max_length: int | None
+    mask_token: str | None
     notes: tuple[str, ...]
 
 
@@ -57,12 +68,18 @@ def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: 
     if folder.has(READY):
         data, notes = read_ready(folder, settings)
         source = READY
+    elif folder.has(PIECES) and folder.has(MERGES):
+        data, notes = build(folder, settings, BYTE_LEVEL_CLASSES, PIECES)
+        source = PIECES
     elif folder.has(VOCABULARY):
-        data, notes = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), settings)
+        data, notes = build(folder, settings, WORDPIECE_CLASSES, VOCABULARY)
         source = VOCABULARY
     else:
         found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
-        raise TokenizerError(f"{READY} and {VOCABULARY} are missing{found}; save the tokenizer as {READY}")
+        wanted = f"{READY} and {VOCABULARY} are missing"
+        if folder.has(PIECES) or folder.has(MERGES):
+            wanted, found = f"{READY} is missing", f"; {PIECES} and {MERGES} are read together only"
+        raise TokenizerError(f"{wanted}{found}; save the tokenizer as {READY}")
     if lowercase and not re.search('"lowercase": true|"Lowercase"', json.dumps(data.get("normalizer"))):
         former = [data["normalizer"]] if data.get("normalizer") else []
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
@@ -74,7 +91,8 @@ def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: 
         notes.append(f"{source} adds no special tokens to a text")
     longest = settings.get("model_max_length")
     sensible = type(longest) is int and 1 <= longest <= LONGEST
-    return TokenizerFile(tokenizer.to_str(), longest if sensible else None, tuple(notes))
+    mask = find_mask(tokenizer, settings)
+    return TokenizerFile(tokenizer.to_str(), longest if sensible else None, mask, tuple(notes))
 
 
 def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
@@ -88,7 +106,7 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
             settings[key] = settings[key].get("content")
         if not isinstance(settings.get(key, ""), str | None):
             raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is not a token")
-    for key in SWITCHES:
+    for key in (*SWITCHES, *FLAGS):
         if key in settings and not (type(settings[key]) is bool or (settings[key] is None and key == "strip_accents")):
             raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is neither true nor false")
     return settings
@@ -111,51 +129,28 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict
     return data, notes
 
 
-def build_wordpiece(text: str, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Build BERT's tokenizer from the text of vocab.txt, in which the id of a token is its line, from 0."""
+def build(
+    folder: CheckpointFolder, settings: dict[str, Any], classes: tuple[str, ...], source: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Build the tokenizer of one of ``classes`` from its older files, with notes."""
     kind = settings.get("tokenizer_class")
-    if kind is not None and kind not in WORDPIECE_CLASSES:
-        raise TokenizerError(
-            f"{SETTINGS}: {kind!r:.80} cannot be built from {VOCABULARY}; save the tokenizer as {READY}"
-        )
-    names = {key: settings.get(key) or token for key, token in SPECIAL_TOKENS.items()}
-    vocabulary = parse_vocabulary(text)
-    if missing := [token for key, token in names.items() if token not in vocabulary and key != "mask_token"]:
-        raise TokenizerError(f"{VOCABULARY} lacks the special tokens {some(missing)}; use the one of the model")
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        lowercase=settings.get("do_lower_case", True),
-        strip_accents=settings.get("strip_accents"),
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    cls, sep = names["cls_token"], names["sep_token"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
-    )
-    tokenizer.decoder = decoders.WordPiece()
-    known = [token for token in names.values() if token in vocabulary]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
+    if kind is not None and kind not in classes:
+        raise TokenizerError(f"{SETTINGS}: {kind!r:.80} cannot be built from {source}; save the tokenizer as {READY}")
+    if source == PIECES:
+        pieces = parse_json(PIECES, folder.text(PIECES, MAX_BYTES, drop_mark=True))
+        made = build_roberta(pieces, folder.text(MERGES, MAX_BYTES, drop_mark=True), settings)
+        return json.loads(made.to_str()), []
+    made = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), settings)
     notes = [] if "do_lower_case" in settings else [f"{SETTINGS} does not say do_lower_case; took true, as BERT does"]
-    return json.loads(tokenizer.to_str()), notes
+    return json.loads(made.to_str()), notes
 
 
-def parse_vocabulary(text: str) -> dict[str, int]:
-    """Take the lines of vocab.txt to ids; an empty line stands for an id that no text gives."""
-    vocabulary: dict[str, int] = {}
-    for index, token in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")):
-        if token in vocabulary:
-            raise TokenizerError(
-                f"{VOCABULARY}: line {index + 1} repeats {token!r:.80} of line {vocabulary[token] + 1}; "
-                "use the file that came with the model"
-            )
-        if token:
-            vocabulary[token] = index
-    if not vocabulary:
-        raise TokenizerError(f"{VOCABULARY} is empty; download it again")
-    return vocabulary
+def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:
+    """Return the token that stands for a word to be guessed, if there is one that the tokenizer reads in a text."""
+    names = [settings["mask_token"]] if settings.get("mask_token") else MASKS
+    known = {name: id for name in names if (id := tokenizer.token_to_id(name)) is not None}
+    read = [name for name, id in known.items() if id in tokenizer.encode(name, add_special_tokens=False).ids]
+    return read[0] if len(read) == 1 else None
 
 
 def load_tokenizer(source: str, text: str) -> Tokenizer:

@@ -6,103 +6,142 @@ random values and nothing is passed over in silence.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import safetensors
 import torch
 from torch import Tensor
 
 from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
+from edgebert.head_names import POOLER, HeadNames, head_prefixes
+from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.heads import HeadConfig, HeadedBert
+from edgebert.pickle_files import read_pickle, read_pickle_header
 from edgebert.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
-from edgebert.weight_names import BERT_TENSORS, BUFFERS, HEADS, OLD_ENDINGS, POOLER, PREFIXES
+from edgebert.weight_names import BUFFERS, OLD_ENDINGS, WRAPPER
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt", "model.bin")
+PICKLE = "pytorch_model.bin"
+INDEX = ".index.json"
+OTHER_PICKLES = ("model.pt", "pytorch_model.pt", "model.bin")
 FOREIGN = ("tf_model.h5", "flax_model.msgpack", "bert_model.ckpt.index", "model.onnx")
 CONVERT = (
-    'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for k, v in '
-    "torch.load('pytorch_model.bin', map_location='cpu', weights_only=True).items()}, 'model.safetensors')\""
+    'python -c "import json, torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for n in {names} '
+    "for k, v in torch.load(n, map_location='cpu', weights_only=True).items()}}, 'model.safetensors')\""
 )
+SHARDS = "set(json.load(open('{name}'))['weight_map'].values())"
 
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The tensors of a folder: the file that each stands in, and what it is."""
+    """The tensors of a folder: the file that each stands in, what it is, and whether the files are pickles."""
 
     files: dict[str, str]
     tensors: dict[str, TensorInfo]
+    pickled: bool = False
 
-    def has_pooler(self) -> bool:
-        """Say whether any tensor of the pooler is there."""
-        return any(canonical(name).startswith(POOLER) for name in self.tensors)
+
+@dataclass(frozen=True)
+class Model:
+    """What to load: an encoder as checkpoints of ``model_type`` call its tensors, with a head or without."""
+
+    model_type: str
+    config: BertConfig
+    head: HeadConfig | None = None
+    names: HeadNames | None = None
+
+    def build(self) -> Bert | HeadedBert:
+        """Return the model without allocating its weights."""
+        with torch.device("meta"):
+            bert = Bert(self.config)
+            return bert if self.head is None else HeadedBert(bert, self.head)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Which tensors of the files make each tensor of the model, and which belong to heads and are left over."""
+    """Which tensors of the files make each tensor of the model, and which it does not need."""
 
     sources: dict[str, tuple[str, ...]]
     ignored: tuple[str, ...]
 
 
-def find_weights(folder: CheckpointFolder) -> WeightFiles:
-    """Find the tensors of ``model.safetensors`` or of the shards that its index lists.
+def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> WeightFiles:
+    """Find the tensors of ``model.safetensors``, of ``pytorch_model.bin`` if allowed, or of the shards of either.
 
     Raises:
-        CheckpointError: if there are none, or a file is missing, damaged, or outside the folder.
+        CheckpointError: if there are none, or a file is missing, damaged, outside the folder, or not allowed.
     """
-    if folder.has(SINGLE):
-        tensors = read_header(folder, SINGLE)
-        return WeightFiles(dict.fromkeys(tensors, SINGLE), tensors)
-    if folder.has(INDEX):
-        return read_shards(folder)
-    if pickles := [name for name in PICKLES if folder.has(name)]:
+    kinds = {SINGLE: read_header, PICKLE: read_pickle_header}
+    for name, reader in kinds.items():
+        pickled = name == PICKLE
+        found = next((file for file in (name, name + INDEX) if folder.has(file)), None)
+        if found and pickled and not allow_pickle:
+            raise CheckpointError(
+                f"{found} is a pickle, which can hold program code and is not read; convert it, which is safer: "
+                f"{conversion(found)}; or have it read as tensors and nothing else with --allow-pickle "
+                "(allow_pickle=True)"
+            )
+        if found == name:
+            tensors = reader(folder, name)
+            return WeightFiles(dict.fromkeys(tensors, name), tensors, pickled)
+        if found:
+            return dataclasses.replace(read_shards(folder, found, reader), pickled=pickled)
+    if pickles := [name for name in OTHER_PICKLES if folder.has(name)]:
         raise CheckpointError(
-            f"{pickles[0]} is a pickle, which can hold program code and is not read; convert it: {CONVERT}"
+            f"{pickles[0]} is a pickle, which can hold program code and is not read; convert it: "
+            f"{conversion(pickles[0])}"
         )
     if others := [name for name in FOREIGN if folder.has(name)]:
         raise CheckpointError(f"{SINGLE} is missing; {others[0]} is not read: save the model from PyTorch as {SINGLE}")
     raise CheckpointError(f"{SINGLE} is missing (found {folder.names()}); download the checkpoint again")
 
 
-def read_shards(folder: CheckpointFolder) -> WeightFiles:
-    """Read the headers of all shards and compare them with the index."""
-    listed = folder.json(INDEX, cap=MAX_HEADER_BYTES).get("weight_map")
+def conversion(name: str) -> str:
+    """Return the command that turns a pickle, or the pickles of an index, into a safetensors file."""
+    return CONVERT.format(names=SHARDS.format(name=name) if name.endswith(INDEX) else [name])
+
+
+def read_shards(
+    folder: CheckpointFolder, index: str, reader: Callable[[CheckpointFolder, str], dict[str, TensorInfo]]
+) -> WeightFiles:
+    """Read what is in all shards and compare it with the index."""
+    listed = folder.json(index, cap=MAX_HEADER_BYTES).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise CheckpointError(f"{INDEX} has no weight_map; download it again")
+        raise CheckpointError(f"{index} has no weight_map; download it again")
     shards = list(dict.fromkeys(map(str, listed.values())))
     if unsafe := [repr(name) for name in listed.values() if not is_plain(name)]:
         raise CheckpointError(
-            f"{INDEX} names {some(unsafe)}: no plain file in the folder; is the checkpoint to be trusted?"
+            f"{index} names {some(unsafe)}: no plain file in the folder; is the checkpoint to be trusted?"
         )
     if missing := [name for name in shards if not folder.has(name)]:
-        raise CheckpointError(f"{INDEX} lists {some(missing)}, which the folder lacks; download the missing files")
+        raise CheckpointError(f"{index} lists {some(missing)}, which the folder lacks; download the missing files")
     found: dict[str, str] = {}
     tensors: dict[str, TensorInfo] = {}
     problems = []
     for shard in shards:
-        for name, info in read_header(folder, shard).items():
+        for name, info in reader(folder, shard).items():
             if name in found:
                 problems.append(f"tensor {name!r:.120} stands in {found[name]} and in {shard}")
             elif listed.get(name) != shard:
-                problems.append(f"{shard} holds tensor {name!r:.120}, which {INDEX} does not list there")
+                problems.append(f"{shard} holds tensor {name!r:.120}, which {index} does not list there")
             found[name], tensors[name] = shard, info
     problems += [f"{shard} lacks tensor {name!r:.120}" for name, shard in listed.items() if name not in found]
     if problems:
-        raise CheckpointError(f"{INDEX} does not fit its files: {some(problems)}; download the checkpoint again")
+        raise CheckpointError(f"{index} does not fit its files: {some(problems)}; download the checkpoint again")
     return WeightFiles(found, tensors)
 
 
-def canonical(name: str) -> str:
+def canonical(name: str, model_type: str) -> str:
     """Return a published tensor's name without prefixes of wrappers and in the newer spelling."""
-    while prefix := next((p for p in PREFIXES if name.startswith(p)), None):
+    prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
+    while prefix := next((p for p in prefixes if name.startswith(p)), None):
         name = name[len(prefix) :]
     for old, new in OLD_ENDINGS.items():
         if name.endswith(old):
@@ -110,45 +149,63 @@ def canonical(name: str) -> str:
     return name
 
 
-def published_names(ours: str) -> tuple[str, ...]:
-    """Return the published tensors that, stacked in this order, make the tensor ``ours``."""
+def published_names(ours: str, model_type: str = "bert", head: HeadNames | None = None) -> tuple[str, ...]:
+    """Return the published tensors, without prefixes, that stacked in this order make the tensor ``ours``."""
     module, _, leaf = ours.rpartition(".")
+    if head is not None:
+        part, _, module = module.partition(".")
+        if part == "head" and leaf == "bias" and module in ("", "out") and head.biases:
+            return head.biases[:1]
+        if part == "head":
+            return (f"{getattr(head, module)}.{leaf}",)
     layer = re.search(r"\d+", module)
-    row = BERT_TENSORS[re.sub(r"\d+", "{}", module)]
+    row = MODEL_TYPES[model_type].tensors[re.sub(r"\d+", "{}", module)]
     return tuple(f"{source}.{leaf}".format(layer and layer.group()) for source in row)
 
 
-def to_published(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take our state dict to published names, the inverse of loading."""
+def to_published(
+    state: dict[str, Tensor], model_type: str = "bert", head: HeadNames | None = None
+) -> dict[str, Tensor]:
+    """Take the state dict of a Bert, or with ``head`` of a HeadedBert, to published names, the inverse of loading."""
     published: dict[str, Tensor] = {}
     for ours, tensor in state.items():
-        names = published_names(ours)
-        published |= zip(names, tensor.chunk(len(names)), strict=True)
+        names = published_names(ours, model_type, head)
+        below = head is not None and (ours.startswith("bert.") or names[0].startswith(POOLER))
+        prefix = MODEL_TYPES[model_type].prefix if below else ""
+        published |= zip((prefix + name for name in names), tensor.chunk(len(names)), strict=True)
     return published
 
 
-def fit(config: BertConfig, weights: WeightFiles) -> Fit:
-    """Fit the tensors of the files to the model of ``config``.
+def by_canonical(weights: WeightFiles, model_type: str) -> dict[str, str]:
+    """Return the first of the names in the files under each of the names without prefixes."""
+    names: dict[str, str] = {}
+    for name in weights.tensors:
+        names.setdefault(canonical(name, model_type), name)
+    return names
+
+
+def fit(model: Model, weights: WeightFiles) -> Fit:
+    """Fit the tensors of the files to the model.
 
     Raises:
         CheckpointError: naming all missing, unexpected and misshapen tensors.
     """
-    by_name: dict[str, str] = {}
-    twice = []
-    for name in weights.tensors:
-        if (first := by_name.setdefault(canonical(name), name)) != name:
-            twice.append(f"{first} and {name}")
+    kind, head = model.model_type, model.names
+    by_name = by_canonical(weights, kind)
+    first = set(by_name.values())
+    twice = [f"{by_name[canonical(name, kind)]} and {name}" for name in weights.tensors if name not in first]
     sources, missing, wrong = {}, [], []
-    for ours, shape in shapes(config).items():
-        names = published_names(ours)
+    for ours, shape in shapes(model).items():
+        names = published_names(ours, kind, head)
         part = (shape[0] // len(names), *shape[1:])
         missing += [name for name in names if name not in by_name]
         found = [by_name[name] for name in names if name in by_name]
         wrong += [fault for name in found if (fault := misfit(name, weights.tensors[name], part))]
         sources[ours] = tuple(found)
     used = {name for names in sources.values() for name in names}
-    left = sorted(name for plain, name in by_name.items() if name not in used and plain not in BUFFERS)
-    ignored = [name for name in left if canonical(name).startswith(HEADS)]
+    spare = {*BUFFERS, *((f"{head.out}.weight", *head.biases, f"{head.out}.bias") if head and head.biases else ())}
+    left = sorted(name for plain, name in by_name.items() if name not in used and plain not in spare)
+    ignored = [name for name in left if canonical(name, kind).startswith(head_prefixes(kind))]
     unexpected = [name for name in left if name not in ignored]
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
     if problems := [f"tensors {kind}: {some(names)}" for kind, names in kinds.items() if names]:
@@ -156,10 +213,9 @@ def fit(config: BertConfig, weights: WeightFiles) -> Fit:
     return Fit(sources, tuple(ignored))
 
 
-def shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+def shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the model's tensors without allocating any."""
-    with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in Bert(config).state_dict().items()}
+    return {name: tuple(tensor.shape) for name, tensor in model.build().state_dict().items()}
 
 
 def misfit(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
@@ -171,41 +227,43 @@ def misfit(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
     return None
 
 
-def load(folder: CheckpointFolder, config: BertConfig, weights: WeightFiles) -> Bert:
+def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Bert | HeadedBert:
     """Return the model with the weights of the files, in float32 and ready for inference.
 
     Raises:
         CheckpointError: if a file cannot be read, has changed, or holds numbers that are none.
     """
-    if find_weights(folder) != weights:
+    if find_weights(folder, weights.pickled) != weights:
         raise CheckpointError("the weights changed while they were read; open the checkpoint again")
-    sources = fit(config, weights).sources
     state: dict[str, Tensor] = {}
     broken: list[str] = []
     with ExitStack() as stack:
-        opened = {name: stack.enter_context(opener(folder, name)) for name in set(weights.files.values())}
-        for ours, names in sources.items():
-            parts = [read(opened[weights.files[name]], name, broken) for name in names]
+        files = {name: open_file(folder, name, weights.pickled, stack) for name in set(weights.files.values())}
+        for ours, names in fit(model, weights).sources.items():
+            parts = [read(files[weights.files[name]], name, broken) for name in names]
             state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
     if broken:
         raise CheckpointError(f"weights are NaN or infinite: {some(broken)}; train the model or download it again")
-    with torch.device("meta"):
-        model = Bert(config)
-    model.load_state_dict(state, strict=True, assign=True)
-    return model.eval()
+    built = model.build()
+    built.load_state_dict(state, strict=True, assign=True)
+    return built.eval()
 
 
-def opener(folder: CheckpointFolder, name: str) -> Any:
-    """Open a safetensors file that was checked before."""
+def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitStack) -> Callable[[str], Tensor]:
+    """Open a file that was checked before, and return what gives a tensor of it by its name."""
+    if pickled:
+        return read_pickle(folder, name).__getitem__
     try:
-        return safetensors.safe_open(os.path.realpath(folder.path / name), framework="pt")
+        file = stack.enter_context(safetensors.safe_open(os.path.realpath(folder.path / name), framework="pt"))
     except (safetensors.SafetensorError, OSError) as error:
         raise CheckpointError(f"{name} cannot be read ({error}); download it again") from error
+    get: Callable[[str], Tensor] = file.get_tensor
+    return get
 
 
-def read(file: Any, name: str, broken: list[str]) -> Tensor:
+def read(get: Callable[[str], Tensor], name: str, broken: list[str]) -> Tensor:
     """Return a tensor as float32 of its own memory, noting in ``broken`` if it holds NaN or infinity."""
-    tensor: Tensor = file.get_tensor(name).to(torch.float32, copy=True)
+    tensor = get(name).to(torch.float32, copy=True)
     if count := int((~torch.isfinite(tensor)).sum()):
         broken.append(f"{name} ({count} of {tensor.numel()})")
     return tensor

@@ -1,22 +1,26 @@
-"""A tiny checkpoint with random weights, in the files that a published one has."""
+"""Tiny checkpoints with random weights, of every model type and task, in the files that published ones have."""
 
 from __future__ import annotations
 
 import json
-import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
+from edgebert.head_names import HEADS, HeadNames
+from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.heads import HeadedBert
+from edgebert.task_heads import head_config
 from edgebert.weight_files import to_published
-from edgebert.weight_names import BERT_FIELDS
+from tests.tiny_tokenizers import SPECIALS, VOCAB, WORDS, vocabulary, write_tokenizer
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = "the cat sat on a mat and dog ran in rain sun moon farm ship mail school ##ing , . ? [ ] é ü 日 本".split()
-VOCAB = [*SPECIALS, *WORDS, *string.ascii_lowercase[1:], *(f"##{letter}" for letter in string.ascii_lowercase)]
+__all__ = ["CLASSES", "CONFIG", "LABELS", "SPECIALS", "VOCAB", "WORDS", "sizes", "tiny_model", "write_checkpoint"]
+
 # Every size is another number, so that no two can be mistaken for each other.
 CONFIG: dict[str, Any] = {
     "vocab_size": len(VOCAB),
@@ -27,31 +31,101 @@ CONFIG: dict[str, Any] = {
     "max_position_embeddings": 40,
     "type_vocab_size": 3,
 }
+# What differs for the other types. All take texts of 40 tokens.
+TYPES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    **{
+        name: {"max_position_embeddings": 42, "position_offset": 2, "type_vocab_size": 1}
+        for name in ("roberta", "xlm-roberta", "camembert")
+    },
+    "distilbert": {"type_vocab_size": 0},
+    "electra": {"embedding_size": 24},
+    "albert": {"embedding_size": 24, "shared_layers": True, "num_hidden_layers": 3},
+}
+CLASSES = {
+    "bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert",
+    "distilbert": "DistilBert", "electra": "Electra", "albert": "Albert",
+}  # fmt: skip
+ENDINGS = {
+    "embed": "Model", "classify": "ForSequenceClassification", "next-sentence": "ForNextSentencePrediction",
+    "rerank": "ForSequenceClassification", "multiple-choice": "ForMultipleChoice", "tag": "ForTokenClassification",
+    "answer": "ForQuestionAnswering", "fill-mask": "ForMaskedLM",
+}  # fmt: skip
+LABELS: dict[str, tuple[str, ...]] = {
+    "classify": ("bad", "fair", "good"),
+    "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
+}
+OUTPUTS = {"next-sentence": 2, "rerank": 1, "multiple-choice": 1, "answer": 2}
 
 
-def write_checkpoint(folder: Path, *, pooling: str | None = "mean", normalize: bool = True, **changed: Any) -> Path:
-    """Write a checkpoint with the sizes of :data:`CONFIG`, or others, and return the folder."""
+def write_checkpoint(
+    folder: Path,
+    *,
+    task: str = "embed",
+    model_type: str = "bert",
+    labels: Sequence[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    pooling: str | None = "mean",
+    normalize: bool = True,
+    **changed: Any,
+) -> Path:
+    """Write a checkpoint and return the folder.
+
+    ``changed`` are fields of BertConfig that are not those of :func:`sizes`, ``settings`` more keys of config.json.
+    ``labels`` are those of classify and tag; an ELECTRA without any for tag is the discriminator.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    config = BertConfig(**CONFIG | changed)
-    published = {key: getattr(config, field) for key, field in BERT_FIELDS.items()}
-    (folder / "config.json").write_text(json.dumps({"model_type": "bert", **published}))
-    save_file(to_published(random_weights(config)), folder / "model.safetensors")
-    spare = [f"[unused{i}]" for i in range(config.vocab_size - len(VOCAB))]
-    (folder / "vocab.txt").write_text("\n".join([*VOCAB, *spare]) + "\n")
-    if pooling is not None:
+    config = BertConfig(**{**sizes(model_type), **changed})
+    discriminator = task == "tag" and model_type == "electra" and labels is None
+    names = None if task == "embed" else HEADS[model_type][task][0 if task != "tag" or discriminator else -1]
+    labels = None if discriminator else labels or LABELS.get(task)
+    model = tiny_model(config, names, len(labels) if labels else OUTPUTS.get(task, 2))
+    save_file(to_published(model.state_dict(), model_type, names), folder / "model.safetensors")
+    ending = "ForPreTraining" if discriminator else ENDINGS[task]
+    published = describe(model_type, config, f"{CLASSES[model_type]}{ending}", labels)
+    if task == "rerank":
+        published["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    (folder / "config.json").write_text(json.dumps({**published, **(settings or {})}))
+    write_tokenizer(folder, model_type, config.vocab_size)
+    if task == "embed" and pooling is not None:
         write_modules(folder, pooling, normalize, config.hidden_size)
     return folder
 
 
-def random_weights(config: BertConfig) -> dict[str, torch.Tensor]:
-    """Return random weights large enough that every part of the model matters to the result."""
+def sizes(model_type: str = "bert") -> dict[str, Any]:
+    """Return the fields of BertConfig of a tiny model of this type."""
+    return {**CONFIG, "vocab_size": len(vocabulary(model_type)), **TYPES[model_type]}
+
+
+def describe(model_type: str, config: BertConfig, architecture: str, labels: Sequence[str] | None) -> dict[str, Any]:
+    """Return what config.json says."""
+    kind = MODEL_TYPES[model_type]
+    data = {key: getattr(config, field) for key, field in kind.keys.items()}
+    if data.get("embedding_size", 1) is None:
+        data["embedding_size"] = config.hidden_size
+    if kind.pads is not None:
+        data["pad_token_id"] = config.position_offset - 1
+    if labels:
+        data["id2label"] = {str(number): label for number, label in enumerate(labels)}
+    return {"model_type": model_type, "architectures": [architecture], **data}
+
+
+def tiny_model(config: BertConfig, names: HeadNames | None = None, outputs: int = 2) -> Bert | HeadedBert:
+    """Return a model with random weights large enough that every part of it matters to the result."""
+    bert = Bert(config)
+    outputs = config.vocab_size if names and names.biases else outputs
+    model = bert if names is None else HeadedBert(bert, head_config(names, config, outputs))
+    randomize(model)
+    return model
+
+
+def randomize(model: nn.Module) -> None:
+    """Give a model random weights, the same each time."""
     generator = torch.Generator().manual_seed(7)
-    weights = Bert(config).state_dict()
-    for name, tensor in weights.items():
+    for name, tensor in model.state_dict().items():
         tensor.copy_(torch.randn(tensor.shape, generator=generator) * (0.1 if "layers" in name else 0.4))
         if name.endswith("norm.weight"):
             tensor.add_(1)
-    return weights
 
 
 def write_modules(folder: Path, pooling: str, normalize: bool, size: int) -> None:

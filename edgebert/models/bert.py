@@ -1,7 +1,11 @@
-"""BERT (Devlin et al., 2019), as published in bert-base-uncased and all-MiniLM-L6-v2.
+"""BERT (Devlin et al., 2019), and the encoders that are BERT with other numbers.
 
-Read from top to bottom: configuration, embeddings, one encoder layer, the encoder, sentence vectors. Activations
-are (tokens, dim), the rows of the batch below each other, so that every linear layer is one matrix product.
+RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), CamemBERT (Martin et al., 2020), DistilBERT (Sanh et al.,
+2019), ELECTRA (Clark et al., 2020) and ALBERT (Lan et al., 2020) differ from it in :class:`BertConfig` only.
+
+Read from top to bottom: configuration, embeddings, one encoder layer, the encoder. What stands on top of it is in
+``heads.py``. Activations are (tokens, dim), the rows of the batch below each other, so that every linear layer is one
+matrix product.
 """
 
 from __future__ import annotations
@@ -24,12 +28,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": functional.silu,
     "tanh": torch.tanh,
 }
-POOLINGS = ("cls", "mean", "max", "last")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
-    """The sizes of a BERT, in the names of its published config.json.
+    """The sizes of an encoder, in the names of BERT's published config.json.
+
+    ``type_vocab_size`` 0 stands for no segments (DistilBERT). Positions count from ``position_offset``: RoBERTa keeps
+    the first rows of its table for padding. ``embedding_size`` is the width of the embeddings where a linear layer
+    takes them to ``hidden_size`` (ELECTRA, ALBERT). With ``shared_layers`` one layer is applied again and again
+    (ALBERT).
 
     Raises:
         ValueError: naming every field that makes no sense, with its value.
@@ -44,14 +52,17 @@ class BertConfig:
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
-    with_pooler: bool = True
+    embedding_size: int | None = None
+    position_offset: int = 0
+    shared_layers: bool = False
 
     def __post_init__(self) -> None:
         problems = []
         for field in fields(self):
-            value, limit = getattr(self, field.name), LIMITS.get(field.name, 1 << 24)
-            if field.type == "int" and (type(value) is not int or not 1 <= value <= limit):
-                problems.append(f"{field.name}={value!r:.60} is not a whole number from 1 to {limit}")
+            value, (low, high) = getattr(self, field.name), LIMITS.get(field.name, (1, 1 << 24))
+            whole = field.type == "int" or (field.type == "int | None" and value is not None)
+            if whole and (type(value) is not int or not low <= value <= high):
+                problems.append(f"{field.name}={value!r:.60} is not a whole number from {low} to {high}")
         if not problems and self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
@@ -60,28 +71,48 @@ class BertConfig:
             problems.append(f"layer_norm_eps={self.layer_norm_eps!r:.60} is not a number between 0 and 1")
         if not isinstance(self.hidden_act, str) or self.hidden_act not in ACTIVATIONS:
             problems.append(f"hidden_act={self.hidden_act!r:.60} is not one of {', '.join(ACTIVATIONS)}")
+        if not problems and self.max_tokens < 1:
+            problems.append(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position after the first "
+                f"{self.position_offset}"
+            )
         if problems:
             raise ValueError("; ".join(problems))
 
+    @property
+    def max_tokens(self) -> int:
+        """The longest text that the positions reach, in tokens, special tokens included."""
+        return self.max_position_embeddings - self.position_offset
 
-LIMITS = {"num_hidden_layers": 1000, "hidden_size": 65536, "intermediate_size": 1 << 20}
+
+LIMITS = {
+    "num_hidden_layers": (1, 1000),
+    "hidden_size": (1, 65536),
+    "intermediate_size": (1, 1 << 20),
+    "type_vocab_size": (0, 1 << 24),
+    "position_offset": (0, 1 << 24),
+}
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised."""
+    """Sum of token, position and segment embeddings, normalised, and projected where they are narrower."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.token = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        dim = config.embedding_size or config.hidden_size
+        self.token = nn.Embedding(config.vocab_size, dim)
+        self.position = nn.Embedding(config.max_position_embeddings, dim)
+        self.segment = nn.Embedding(config.type_vocab_size, dim) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
+        self.project = nn.Linear(dim, config.hidden_size) if config.embedding_size else None
 
-    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Take three (batch, seq) index tensors to (tokens, dim)."""
-        embedded = self.token(input_ids) + self.position(positions) + self.segment(token_type_ids)
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Take (batch, seq) index tensors to (tokens, dim); without segments given, all tokens are of the first."""
+        embedded = self.token(input_ids) + self.position(positions)
+        if self.segment is not None:
+            embedded = embedded + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
         normed: Tensor = self.norm(embedded.flatten(0, 1))
-        return normed
+        return normed if self.project is None else self.project(normed)
 
 
 class Layer(nn.Module):
@@ -99,87 +130,44 @@ class Layer(nn.Module):
         self.contract = nn.Linear(config.intermediate_size, dim)
         self.output_norm = nn.LayerNorm(dim, eps=eps)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Take (tokens, dim) to (tokens, dim); ``mask`` is (batch, seq)."""
+    def forward(self, x: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone; ``mask`` is (batch, seq)."""
         mixed = self_attention(x, self.qkv, mask, self.num_heads)
+        if rows is not None:
+            mixed, x = mixed[rows], x[rows]
         x = self.attention_norm(self.attention_out(mixed) + x)
         x = self.output_norm(self.contract(self.activation(self.expand(x))) + x)
         return x
 
 
 class Bert(nn.Module):
-    """The encoder with its pooler: token ids in, hidden states out."""
+    """The encoder: token ids in, hidden states out."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.with_pooler else None
+        layers = 1 if config.shared_layers else config.num_hidden_layers
+        self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
 
-    def encode(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Take (batch, seq) tensors, the mask of booleans, to hidden states (batch, seq, dim).
+    def encode(
+        self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Take (batch, seq) tensors, the mask of booleans, to hidden states (tokens, dim).
 
         Positions count the real tokens of a row, so that a row gives the same wherever its padding stands. Hidden
-        states of padding are finite but mean nothing.
+        states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that matter,
+        counted through the whole batch; the result is then (n, dim), and the last layer computes no others.
         """
-        positions = (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)  # (batch, seq)
-        x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (batch * seq, dim)
-        for layer in self.layers:
-            x = layer(x, mask)
-        return x.reshape(*mask.shape, x.shape[-1])
+        positions = (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0) + self.config.position_offset  # (batch, seq)
+        x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (tokens, dim)
+        last = self.config.num_hidden_layers - 1
+        for number in range(last + 1):
+            x = self.layers[number % len(self.layers)](x, mask, rows if number == last else None)
+        return x
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Take (batch, seq) integer tensors to the last hidden states (batch, seq, dim), zero at padding."""
         mask = attention_mask != 0
-        return self.encode(input_ids, mask, token_type_ids) * mask[..., None]
-
-    def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """Take hidden states (batch, seq, dim) to the pooler's output (batch, dim), which NSP and classifiers read.
-
-        Raises:
-            ValueError: if the checkpoint has no pooler.
-        """
-        if self.pooler is None:
-            raise ValueError("this model has no pooler")
-        first = attention_mask.argmax(1)  # the first real token, wherever the padding stands
-        pooled: Tensor = self.pooler(hidden[torch.arange(len(hidden)), first]).tanh()
-        return pooled
-
-
-class SentenceEncoder(nn.Module):
-    """A BERT with the pooling that makes one vector of a text (Reimers and Gurevych, 2019).
-
-    ``cls`` and ``last`` take the first and last real token, ``mean`` and ``max`` all real tokens; ``normalize``
-    brings each vector to length 1. A row without any real token gives the zero vector.
-    """
-
-    def __init__(self, bert: Bert, pooling: str, normalize: bool) -> None:
-        super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
-        self.bert = bert
-        self.pooling = pooling
-        self.normalize = normalize
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Take (batch, seq) integer tensors to sentence vectors (batch, dim)."""
-        mask = attention_mask != 0
-        vectors = self.pooled(self.bert.encode(input_ids, mask, token_type_ids), mask)
-        if self.normalize:
-            vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        return vectors
-
-    def pooled(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Pool (batch, seq, dim) over the true positions of ``mask`` (batch, seq) to (batch, dim)."""
-        real = mask[..., None]  # (batch, seq, 1)
-        if self.pooling == "mean":
-            return torch.where(real, hidden, 0.0).sum(1) / real.sum(1).clamp(min=1)
-        if self.pooling == "max":
-            return torch.where(mask.any(1, keepdim=True), torch.where(real, hidden, -torch.inf).amax(1), 0.0)
-        places = torch.arange(mask.shape[1], device=mask.device)  # (seq,)
-        if self.pooling == "cls":
-            chosen = torch.where(mask, places, mask.shape[1]).amin(1, keepdim=True)  # (batch, 1)
-        else:
-            chosen = torch.where(mask, places, -1).amax(1, keepdim=True)
-        return torch.where((places == chosen)[..., None], hidden, 0.0).sum(1)
+        hidden = self.encode(input_ids, mask, token_type_ids)
+        return hidden.reshape(*mask.shape, hidden.shape[-1]) * mask[..., None]

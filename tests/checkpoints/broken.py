@@ -150,6 +150,14 @@ def pipe(name: str) -> Change:
     return replace
 
 
+def write_task(folder: Path, **changed: Any) -> Path:
+    """Write a tiny checkpoint; keys of ``settings`` that are None are taken out of its config.json."""
+    write_checkpoint(folder, **changed)
+    data = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: data[key] for key in data if data[key] is not None}))
+    return folder
+
+
 def write_sound(folder: Path) -> Path:
     """Fill a folder with a checkpoint that can be opened."""
     sizes = {field: CONFIG[key] for key, field in BERT_FIELDS.items()}
@@ -159,10 +167,10 @@ def write_sound(folder: Path) -> Path:
     return folder
 
 
-def message(folder: str | Path) -> str:
+def message(folder: str | Path, **options: Any) -> str:
     """Open a broken folder and return the message, which must be one printable line."""
     with pytest.raises(CheckpointError) as caught:
-        open_checkpoint(folder)
+        open_checkpoint(folder, **options)
     text = str(caught.value)
     assert text.isprintable()
     assert len(text) < 2500

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.weight_names import BERT_FIELDS, BERT_REQUIRED
+from edgebert.model_types import REQUIRED
+from edgebert.weight_names import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import CONFIG, Faults, assert_named, config, remove, write
 
@@ -67,8 +68,17 @@ FAULTS: Faults = {
     "cross attention": (config(add_cross_attention=True), ("config.json: add_cross_attention=True", "only False")),
     "pruned": (config(pruned_heads={"0": [1]}), ("config.json: pruned_heads={'0': [1]} is not supported",)),
     "quantized": (config(quantization_config={"bits": 4}), ("config.json: quantization_config={'bits': 4}",)),
-    "other model": (config(model_type="llama"), ("config.json: model_type is 'llama', supported: bert",)),
-    "no model": (config("model_type"), ("config.json: there is no model_type, supported: bert",)),
+    "other model": (
+        config(model_type="llama"),
+        (
+            "config.json: model_type is 'llama', supported: bert, roberta, xlm-roberta, camembert, distilbert, ",
+            "electra, albert",
+        ),
+    ),
+    "no model": (
+        config("model_type"),
+        ("config.json: there is no model_type, supported: bert", "add", '"model_type": "bert"'),
+    ),
     "code": (config(auto_map={"AutoModel": "x.Y"}), ("config.json: auto_map asks for program code", "never run")),
     "misspelt": (
         config(num_hiden_layers=3),
@@ -90,7 +100,7 @@ json_values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*BERT_FIELDS, *BERT_REQUIRED, *CONFIG, "auto_map"]), json_values, max_size=4))
+@given(st.dictionaries(st.sampled_from([*BERT_FIELDS, *REQUIRED, *CONFIG, "auto_map"]), json_values, max_size=4))
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_config_is_fine_or_named(folder: Path, changed: dict[str, Any]) -> None:
     config(**changed)(folder)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import ACTIVATIONS, POOLINGS, Bert, BertConfig, SentenceEncoder
+from edgebert.models.bert import ACTIVATIONS, Bert, BertConfig
+from edgebert.models.heads import POOLINGS, HeadConfig, SentenceEncoder
 from tests.models.tiny_bert import SIZES, random_ids, randomized, relative, save
 
 PATTERNS = {
@@ -36,7 +37,13 @@ rows = st.integers(1, 19).flatmap(
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Bert:
-    return open_checkpoint(folder).load_model()
+    return load_encoder(folder)
+
+
+def load_encoder(folder: Path) -> Bert:
+    model = open_checkpoint(folder).load_model()
+    assert isinstance(model, Bert)
+    return model
 
 
 def alone(reference: Any, ids: Tensor, mask: Tensor, types: Tensor) -> list[Any]:
@@ -50,17 +57,15 @@ def alone(reference: Any, ids: Tensor, mask: Tensor, types: Tensor) -> list[Any]
 
 @torch.no_grad()
 def assert_rows_equal(model: Bert, reference: Any, mask: Tensor) -> None:
-    """Compare hidden states and pooler output of a batch with those of each row alone."""
+    """Compare the hidden states of a batch with those of each row alone."""
     ids, types = random_ids(mask)
     hidden = model(ids, mask, types)
     assert hidden.shape == (*mask.shape, SIZES["hidden_size"])
-    pooled = model.pool(hidden, mask)
     for row, expected in enumerate(alone(reference, ids, mask, types)):
         real = mask[row].bool()
         assert not hidden[row, ~real].any()
         if expected is not None:
             assert relative(hidden[row, real], expected.last_hidden_state[0]) < 1e-5
-            assert relative(pooled[row], expected.pooler_output[0]) < 1e-5
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -89,14 +94,14 @@ def test_batch_equals_the_batch_of_transformers(model: Bert, reference: transfor
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_activations(tmp_path: Path, activation: str) -> None:
     reference = randomized(transformers.BertModel, hidden_act=activation)
-    model = open_checkpoint(save(reference, tmp_path)).load_model()
+    model = load_encoder(save(reference, tmp_path))
     assert_rows_equal(model, reference, torch.tensor(PATTERNS["right"]))
 
 
 @torch.no_grad()
 def test_layer_norm_eps_is_read(tmp_path: Path) -> None:
     reference = randomized(transformers.BertModel, layer_norm_eps=0.5)
-    model = open_checkpoint(save(reference, tmp_path)).load_model()
+    model = load_encoder(save(reference, tmp_path))
     assert_rows_equal(model, reference, torch.tensor(PATTERNS["right"]))
 
 
@@ -146,11 +151,11 @@ def test_unknown_pooling_is_refused(model: Bert) -> None:
 
 
 def test_gradients_reach_every_parameter(folder: Path) -> None:
-    model = open_checkpoint(folder).load_model()
+    model = load_encoder(folder)
     mask = torch.tensor(PATTERNS["holes"])
     ids, types = random_ids(mask)
     hidden = model(ids, mask, types)
-    (hidden * torch.randn_like(hidden)).sum().add(model.pool(hidden, mask).pow(2).sum()).backward()
+    (hidden * torch.randn_like(hidden)).sum().backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert not silent
 
@@ -161,13 +166,18 @@ def test_model_is_ready_for_inference(model: Bert) -> None:
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
 
 
-def test_model_without_pooler(tmp_path: Path) -> None:
-    reference = randomized(transformers.BertModel)
-    reference.pooler = None
-    model = open_checkpoint(save(reference, tmp_path)).load_model()
-    mask = torch.tensor([[1, 1]])
-    with pytest.raises(ValueError, match="no pooler"):
-        model.pool(model(*random_ids(mask)[:1], mask, mask), mask)
+BAD_HEADS: dict[str, Any] = {
+    "reads": {"reads": "last"},
+    "activation": {"activation": "geglu", "hidden_size": 3},
+    "hidden_size": {"activation": "tanh"},
+    "num_outputs": {"num_outputs": 3, "spans": True},
+}
+
+
+@pytest.mark.parametrize("field", BAD_HEADS)
+def test_impossible_head_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        HeadConfig(**{"reads": "first", "num_outputs": 2, **BAD_HEADS[field]})
 
 
 BAD_CONFIGS: dict[str, Any] = {
@@ -211,7 +221,7 @@ def test_minilm_equals_transformers(minilm: Path) -> None:
     checkpoint = open_checkpoint(minilm)
     assert (checkpoint.pooling, checkpoint.normalize) == ("mean", True)
     assert (checkpoint.max_tokens, checkpoint.default_tokens) == (512, 256)
-    model, reference = checkpoint.load_model(), transformers.BertModel.from_pretrained(minilm).eval()
+    model, reference = load_encoder(minilm), transformers.BertModel.from_pretrained(minilm).eval()
     encoded = transformers.AutoTokenizer.from_pretrained(minilm)(TEXTS, padding=True, return_tensors="pt")
     ids, mask, types = encoded["input_ids"], encoded["attention_mask"], encoded["token_type_ids"]
     holes = (torch.rand(mask.shape, generator=torch.Generator().manual_seed(1)) > 0.3).long() * mask

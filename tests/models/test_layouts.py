@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.heads import HeadedBert
 from edgebert.weight_files import canonical, published_names, to_published
-from edgebert.weight_names import BERT_TENSORS
 from tests.models.tiny_bert import SIZES, randomized, save
 
 
-def same(model: Bert, other: Bert) -> bool:
+def same(model: Bert | HeadedBert, other: Bert | HeadedBert) -> bool:
     """Say whether two models have the same weights, bit for bit."""
     ours, theirs = model.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -73,7 +75,8 @@ def test_buffers_of_older_versions_are_dropped(copy: Path, folder: Path) -> None
     file = copy / "model.safetensors"
     save_file({**load_file(file), "embeddings.position_ids": torch.arange(19)[None]}, file)
     checkpoint = open_checkpoint(copy)
-    assert (checkpoint.ignored, checkpoint.notes) == ((), open_checkpoint(folder).notes)
+    plain = open_checkpoint(folder)
+    assert (checkpoint.ignored, checkpoint.notes) == (plain.ignored, plain.notes)
     assert same(checkpoint.load_model(), open_checkpoint(folder).load_model())
 
 
@@ -85,45 +88,55 @@ def test_dtypes(copy: Path, folder: Path, dtype: torch.dtype) -> None:
 
 
 HEADS = {
-    "BertForMaskedLM": ("cls.", False),
-    "BertForPreTraining": ("cls.", True),
-    "BertForSequenceClassification": ("classifier.", True),
-    "BertForTokenClassification": ("classifier.", False),
-    "BertForQuestionAnswering": ("qa_outputs.", False),
-    "BertForMultipleChoice": ("classifier.", True),
-    "BertForNextSentencePrediction": ("cls.", True),
+    "BertForMaskedLM": "cls.predictions",
+    "BertForPreTraining": "cls.predictions",
+    "BertForSequenceClassification": "classifier",
+    "BertForTokenClassification": "classifier",
+    "BertForQuestionAnswering": "qa_outputs",
+    "BertForMultipleChoice": "classifier",
+    "BertForNextSentencePrediction": "cls.seq_relationship",
 }
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_encoder_below_a_head(tmp_path: Path, kind: str) -> None:
-    prefix, pooler = HEADS[kind]
     headed = randomized(getattr(transformers, kind))
-    checkpoint = open_checkpoint(save(headed, tmp_path / "headed"))
-    assert checkpoint.ignored
-    assert all(name.startswith(prefix) for name in checkpoint.ignored)
-    assert checkpoint.config.with_pooler is pooler
-    assert any("passed over" in note and prefix in note for note in checkpoint.notes)
+    checkpoint = open_checkpoint(save(headed, tmp_path / "headed"), task="embed")
+    assert checkpoint.head is None
+    assert any("passed over heads that embed does not use" in note and HEADS[kind] in note for note in checkpoint.notes)
     alone = open_checkpoint(save(headed.bert, tmp_path / "alone"))
+    assert not any("passed over" in note for note in alone.notes)
     assert same(checkpoint.load_model(), alone.load_model())
 
 
 def test_names_run_backwards(copy: Path, folder: Path) -> None:
     model = open_checkpoint(folder).load_model()
     published = to_published(model.state_dict())
-    assert published.keys() == load_file(folder / "model.safetensors").keys()
+    stored = load_file(folder / "model.safetensors")
+    assert published.keys() == {name for name in stored if not name.startswith("pooler.")}
     save_file({name: tensor.contiguous() for name, tensor in published.items()}, copy / "model.safetensors")
     assert same(open_checkpoint(copy).load_model(), model)
 
 
-def test_every_row_of_the_table_is_in_use() -> None:
-    model = Bert(BertConfig(**SIZES))  # type: ignore[arg-type]
-    names = [name for ours in model.state_dict() for name in published_names(ours)]
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"position_offset": 2},
+    "distilbert": {"type_vocab_size": 0},
+    "electra": {"embedding_size": 7},
+    "albert": {"embedding_size": 7, "shared_layers": True},
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_every_row_of_the_table_is_in_use(kind: str) -> None:
+    model = Bert(BertConfig(**{**SIZES, **CONFIGS[kind]}))
+    names = [name for ours in model.state_dict() for name in published_names(ours, kind)]
     assert len(set(names)) == len(names)
-    assert [canonical(f"module.bert.{old_name(name)}") for name in names] == names
-    used = {published_names(ours)[0].rpartition(".")[0] for ours in model.state_dict()}
-    rows = {row[0].format(layer) for row in BERT_TENSORS.values() for layer in range(SIZES["num_hidden_layers"])}
-    assert used == rows
+    prefix = f"module.{MODEL_TYPES[kind].prefix}"
+    assert [canonical(prefix + old_name(name), kind) for name in names] == names
+    used = {published_names(ours, kind)[0].rpartition(".")[0] for ours in model.state_dict()}
+    layers = range(len(model.layers))
+    assert used == {row[0].format(layer) for row in MODEL_TYPES[kind].tensors.values() for layer in layers}
 
 
 POOLINGS = {

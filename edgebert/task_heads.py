@@ -1,0 +1,226 @@
+"""Find out what a checkpoint is for, and which head serves it: labels, outputs, activations.
+
+``architectures`` in config.json says it, or the tensors do. A head is never made up: a checkpoint whose tensors do
+not hold the head that was asked for is refused, with the tasks that its tensors do fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgebert.checkpoint_files import some
+from edgebert.head_names import (
+    ARCHITECTURES,
+    EXCEPTIONS,
+    HEADS,
+    HIDDEN_ACT,
+    OUTPUTS,
+    POOLER,
+    TASKS,
+    HeadNames,
+    head_prefixes,
+)
+from edgebert.model_config import NAME, ModelConfig, required_problems
+from edgebert.models.bert import BertConfig
+from edgebert.models.heads import HeadConfig
+from edgebert.task_labels import PROBLEMS, cross_encoder_activation, read_activation, read_labels, read_problem
+from edgebert.weight_files import WeightFiles, by_canonical
+from edgebert_runtime.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """What a checkpoint is taken for; the fields are those of :class:`~edgebert.checkpoints.Checkpoint`."""
+
+    task: str
+    names: HeadNames | None = None
+    head: HeadConfig | None = None
+    labels: tuple[str, ...] = ()
+    problem: str = ""
+    activation: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The names of the tensors of a checkpoint, without prefixes, and the number of rows of each."""
+
+    model: ModelConfig
+    rows: dict[str, int]
+
+    @classmethod
+    def of(cls, model: ModelConfig, weights: WeightFiles) -> Candidates:
+        """Look at the tensors of ``weights``."""
+        shapes = {plain: weights.tensors[name].shape for plain, name in by_canonical(weights, model.model_type).items()}
+        return cls(model, {plain: shape[0] if shape else 0 for plain, shape in shapes.items()})
+
+    @property
+    def tied(self) -> bool:
+        """Whether layers over the vocabulary multiply by the table of token embeddings."""
+        return self.model.data.get("tie_word_embeddings") is not False
+
+    def heads(self, task: str) -> tuple[HeadNames, ...]:
+        """Return the heads that a task can have, with the names of the biases that count here."""
+        mean = self.model.data.get("classifier_pooling") == "mean"
+        heads = [
+            head
+            for head in HEADS[self.model.model_type].get(task, ())
+            if task != "classify" or (head.reads == "mean") == mean
+        ]
+        return tuple(dataclasses.replace(head, biases=self.biases(head)) for head in heads)
+
+    def biases(self, head: HeadNames) -> tuple[str, ...]:
+        """Put the name of the bias in use first; an untied layer uses its own."""
+        order = head.biases if self.tied else head.biases[::-1]
+        return tuple(sorted(order, key=lambda name: name not in self.rows))
+
+    def missing(self, head: HeadNames) -> list[str]:
+        """Return the tensors of a head that are not there."""
+        modules = [head.dense, head.norm, None if head.biases else head.out]
+        names = [f"{module}.{leaf}" for module in modules if module for leaf in ("weight", "bias")]
+        if head.biases:
+            names += [*([] if self.tied else [f"{head.out}.weight"]), head.biases[0]]
+        return [name for name in names if name not in self.rows]
+
+    def outputs(self, head: HeadNames) -> int:
+        """Return how many numbers a head gives."""
+        if head.biases:
+            return self.model.bert.vocab_size
+        return 2 if head.binary else self.rows.get(f"{head.out}.weight", 0)
+
+    def fits(self, task: str) -> HeadNames | None:
+        """Return the head for ``task`` that is there as a whole and has as many outputs as the task needs."""
+        whole = [head for head in self.heads(task) if not self.missing(head)]
+        return next((head for head in whole if self.outputs(head) in OUTPUTS.get(task, (self.outputs(head),))), None)
+
+    def tasks(self) -> list[str]:
+        """Return the tasks that the tensors fit."""
+        return [task for task in TASKS if task == "embed" or self.fits(task)]
+
+    def headless(self) -> bool:
+        """Say whether there is nothing but an encoder, and perhaps a pooler."""
+        tops = tuple(prefix for prefix in head_prefixes(self.model.model_type) if prefix != POOLER)
+        return not any(name.startswith(tops) for name in self.rows)
+
+
+def check_arguments(task: str | None, problem: str | None) -> None:
+    """Refuse names that no checkpoint could make right.
+
+    Raises:
+        ConfigError: naming the value, and those that there are.
+    """
+    if task is not None and task not in TASKS:
+        raise ConfigError(f"task {task!r:.60} is not one of {', '.join(TASKS)}")
+    if problem is not None and problem not in PROBLEMS.values():
+        raise ConfigError(f"problem {problem!r:.60} is not one of {', '.join(PROBLEMS.values())}")
+
+
+def read_task(
+    model: ModelConfig,
+    weights: WeightFiles,
+    pools: bool,
+    task: str | None = None,
+    problem: str | None = None,
+    labels: Sequence[str] | None = None,
+) -> TaskHead:
+    """Find the task, or check the one asked for, and all that belongs to its head.
+
+    ``pools`` says that the folder has modules of sentence-transformers which make one vector of a text.
+
+    Raises:
+        CheckpointError: if the tensors of the head are missing or do not fit the task.
+        ConfigError: if config.json or the caller says something impossible about it.
+    """
+    there = Candidates.of(model, weights)
+    found = task or ("embed" if pools else find_task(there))
+    for given, value, tasks in (("problem", problem, ("classify",)), ("labels", labels, ("classify", "tag"))):
+        if value is not None and found not in tasks:
+            raise ConfigError(f"{given} was given, which {found} does not have; only {' and '.join(tasks)}")
+    if found == "embed":
+        return TaskHead("embed")
+    names = find_head(there, found)
+    config = head_config(names, model.bert, there.outputs(names), there.tied)
+    made, notes = read_labels(model.data, found, config, labels)
+    return TaskHead(
+        task=found,
+        names=names,
+        head=config,
+        labels=made,
+        problem=read_problem(model.data, config.num_outputs, problem) if found == "classify" else "",
+        activation=read_activation(model.data, config.num_outputs) if found == "rerank" else "",
+        notes=notes,
+    )
+
+
+def find_task(there: Candidates) -> str:
+    """Return the task that config.json names, or else the only one that the tensors fit."""
+    named = named_task(there.model)
+    if named == "classify" and cross_encoder_activation(there.model.data) and there.fits("rerank"):
+        return "rerank"
+    if named:
+        return named
+    if there.headless():
+        return "embed"
+    fitting = there.tasks()
+    own = [task for task in fitting if task != "embed"]
+    if len(own) == 1 or own == ["next-sentence", "fill-mask"]:  # the two of BERT's pre-training
+        return own[-1]
+    raise CheckpointError(
+        f"{NAME}: architectures names {there.model.architecture or 'none'!r:.60}, which does not say the task; "
+        f"give --task (task=...), one of {', '.join(fitting)}"
+    )
+
+
+def named_task(model: ModelConfig) -> str | None:
+    """Return the task that the architecture in config.json names."""
+    name = model.architecture or ""
+    if name in EXCEPTIONS:
+        return EXCEPTIONS[name]
+    if name.endswith("Model") and "Head" not in name:
+        return "embed"
+    return next((task for ending, task in ARCHITECTURES.items() if name.endswith(ending)), None)
+
+
+def find_head(there: Candidates, task: str) -> HeadNames:
+    """Return the head of ``task``, whose tensors must all be there.
+
+    Raises:
+        CheckpointError: naming those that are missing, and the tasks that the tensors fit.
+    """
+    model = there.model
+    fitting = f"the tensors fit {', '.join(there.tasks())}; give --task (task=...), or use another checkpoint"
+    heads = there.heads(task)
+    if not heads:
+        raise CheckpointError(f"a {model.model_type} has no head for {task}; {fitting}")
+    if (names := there.fits(task)) is None:
+        nearest = min(heads, key=lambda head: len(there.missing(head)))
+        if missing := there.missing(nearest):
+            raise CheckpointError(f"tensors missing for {task}: {some(missing)}; {fitting}")
+        wanted = " or ".join(map(str, OUTPUTS[task]))
+        found = f"{nearest.out} has {there.outputs(nearest)} outputs"
+        raise CheckpointError(f"{found}, {task} needs {wanted}; {fitting}")
+    trained = named_task(model)
+    if any(head.out == names.out and head.reads != names.reads for head in there.heads(trained or task)):
+        raise CheckpointError(
+            f"{NAME}: the head of {model.architecture} was trained for {trained} and not for {task}; leave out --task"
+        )
+    if problems := required_problems(model.data, names.required):
+        raise ConfigError("; ".join(problems))
+    return names
+
+
+def head_config(names: HeadNames, bert: BertConfig, outputs: int, tied: bool = True) -> HeadConfig:
+    """Return what our head computes for a published one with so many outputs; ``tied`` matters over a vocabulary."""
+    width = (bert.embedding_size if names.biases else None) or bert.hidden_size
+    return HeadConfig(
+        reads=names.reads,
+        num_outputs=outputs,
+        activation=bert.hidden_act if names.activation == HIDDEN_ACT else names.activation,
+        hidden_size=width if names.dense else None,
+        norm=names.norm is not None,
+        tied=bool(names.biases) and tied,
+        binary=names.binary,
+        spans=names.spans,
+    )

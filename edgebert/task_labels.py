@@ -1,0 +1,103 @@
+"""Read what config.json says about the outputs of a head: their names, how they are trained, how they are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgebert.checkpoint_files import some
+from edgebert.models.heads import HeadConfig
+from edgebert_runtime.errors import ConfigError
+
+NAME = "config.json"
+NEXT_SENTENCE = ("is_next", "not_next")
+REPLACED = ("original", "replaced")
+
+# What problem_type says, and our names of it.
+PROBLEMS = {
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
+
+# The class, by the last part of its dotted name, that sentence-transformers applies to a CrossEncoder's output.
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
+
+
+def read_labels(
+    data: dict[str, Any], task: str, head: HeadConfig, given: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the outputs by id, and notes.
+
+    Raises:
+        ConfigError: if the names given are not as many as the outputs.
+    """
+    count = head.num_outputs
+    if task == "next-sentence":
+        return NEXT_SENTENCE, ()
+    if task not in ("classify", "tag"):
+        return (), ()
+    if given is not None:
+        return check_given(given, count), ()
+    if head.binary:
+        return REPLACED, ()
+    plain = tuple(f"LABEL_{number}" for number in range(count))
+    listed = data.get("id2label")
+    if listed is None:
+        return plain, ()
+    named = {**listed} if isinstance(listed, dict) else {}
+    labels = tuple(named.get(str(number)) for number in range(count))
+    sound = tuple(label for label in labels if isinstance(label, str) and label)
+    if len(named) != count or len(sound) != count:
+        found = f"{len(named)} entries" if len(named) != count else "entries that do not name each"
+        return plain, (f"{NAME}: id2label has {found}, the head has {count} outputs: took {some(plain, 2)}",)
+    if repeated := sorted({label for label in sound if sound.count(label) > 1}):
+        return plain, (f"{NAME}: id2label gives {some(repeated)} to several outputs: took {some(plain, 2)}",)
+    return sound, ()
+
+
+def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return labels that the caller gave, if they are names for ``count`` outputs."""
+    if isinstance(labels, str) or not all(isinstance(label, str) and label for label in labels):
+        raise ConfigError(f"labels {labels!r:.80} are not names; give a sequence of strings")
+    if len(labels) != count or len(set(labels)) != count:
+        raise ConfigError(f"labels: {len(set(labels))} different names were given, the head has {count} outputs")
+    return tuple(labels)
+
+
+def read_problem(data: dict[str, Any], count: int, given: str | None) -> str:
+    """Return what the outputs of a classifier are: one of several labels, any number of them, or numbers.
+
+    Raises:
+        ConfigError: if config.json names something else.
+    """
+    if given is not None:
+        return given
+    kind = data.get("problem_type")
+    if kind is None:
+        return "regression" if count == 1 else "single_label"
+    if not isinstance(kind, str) or kind not in PROBLEMS:
+        raise ConfigError(f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEMS)}; give --problem")
+    return PROBLEMS[kind]
+
+
+def cross_encoder_activation(data: dict[str, Any]) -> Any:
+    """Return what sentence-transformers applies to the outputs of a CrossEncoder, None if this is none of its."""
+    settings = data.get("sentence_transformers")
+    newer = settings.get("activation_fn") if isinstance(settings, dict) else None
+    return newer or data.get("sbert_ce_default_activation_function")
+
+
+def read_activation(data: dict[str, Any], count: int) -> str:
+    """Return what makes a score of the outputs of a reranker.
+
+    Raises:
+        ConfigError: if it is something else than we have.
+    """
+    if count == 2:
+        return "softmax"
+    name = cross_encoder_activation(data)
+    kind = "Sigmoid" if name is None else str(name).rpartition(".")[2]
+    if kind not in ACTIVATIONS:
+        raise ConfigError(f"{NAME}: activation {name!r:.80} is not supported; supported: {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[kind]

@@ -1,0 +1,148 @@
+"""Build tokenizers from the older files: ``vocab.txt`` of BERT, ``vocab.json`` and ``merges.txt`` of RoBERTa.
+
+WordPiece is that of Devlin et al. (2019), byte-level BPE that of Radford et al. (2019), which RoBERTa (Liu et al.,
+2019) took over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from edgebert.checkpoint_files import some
+from edgebert_runtime.errors import TokenizerError
+
+# Classes of tokenizer that are nothing but BERT's WordPiece over vocab.txt, and RoBERTa's over vocab.json.
+WORDPIECE_CLASSES = (
+    "BertTokenizer",
+    "BertTokenizerFast",
+    "DistilBertTokenizer",
+    "DistilBertTokenizerFast",
+    "ElectraTokenizer",
+    "ElectraTokenizerFast",
+)
+BYTE_LEVEL_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast")
+
+# The special tokens of BERT and of RoBERTa under their names in tokenizer_config.json.
+SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
+ROBERTA_TOKENS = {
+    "cls_token": "<s>",
+    "pad_token": "<pad>",
+    "sep_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
+MASKS = [SPECIAL_TOKENS["mask_token"], ROBERTA_TOKENS["mask_token"]]
+
+
+def build_wordpiece(text: str, settings: dict[str, Any]) -> Tokenizer:
+    """Build BERT's tokenizer from the text of vocab.txt, in which the id of a token is its line, from 0."""
+    vocabulary = parse_vocabulary(text)
+    names = special_names(settings, SPECIAL_TOKENS, vocabulary, "vocab.txt")
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        lowercase=settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    cls, sep = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    known = [token for token in names.values() if token in vocabulary]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
+    return tokenizer
+
+
+def parse_vocabulary(text: str) -> dict[str, int]:
+    """Take the lines of vocab.txt to ids; an empty line stands for an id that no text gives."""
+    vocabulary: dict[str, int] = {}
+    for index, token in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")):
+        if token in vocabulary:
+            raise TokenizerError(
+                f"vocab.txt: line {index + 1} repeats {token!r:.80} of line {vocabulary[token] + 1}; "
+                "use the file that came with the model"
+            )
+        if token:
+            vocabulary[token] = index
+    if not vocabulary:
+        raise TokenizerError("vocab.txt is empty; download it again")
+    return vocabulary
+
+
+def special_names(
+    settings: dict[str, Any], usual: Mapping[str, str], vocabulary: Mapping[str, int], source: str
+) -> dict[str, str]:
+    """Return the special tokens, which must be in the vocabulary except for the mask."""
+    names = {key: settings.get(key) or token for key, token in usual.items()}
+    if missing := [token for key, token in names.items() if token not in vocabulary and key != "mask_token"]:
+        raise TokenizerError(f"{source} lacks the special tokens {some(missing)}; use the one of the model")
+    return names
+
+
+def build_roberta(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokenizer:
+    """Build RoBERTa's tokenizer from what vocab.json holds and the text of merges.txt."""
+    vocabulary = check_pieces(pieces)
+    names = special_names(settings, ROBERTA_TOKENS, vocabulary, "vocab.json")
+    prefix, trim = settings.get("add_prefix_space", False), settings.get("trim_offsets", True)
+    tokenizer = build_byte_level(vocabulary, parse_merges(merges), add_prefix_space=prefix)
+    cls, sep = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.RobertaProcessing(
+        (sep, vocabulary[sep]), (cls, vocabulary[cls]), trim_offsets=trim, add_prefix_space=prefix
+    )
+    known = [(key, token) for key, token in names.items() if token in vocabulary]
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True, lstrip=key == "mask_token") for key, token in known]
+    )
+    return tokenizer
+
+
+def build_byte_level(
+    vocabulary: dict[str, int], merges: list[tuple[str, str]], *, add_prefix_space: bool = False
+) -> Tokenizer:
+    """Build a BPE over the bytes of a text, without special tokens."""
+    try:
+        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the library raises no narrower class
+        raise TokenizerError(
+            f"merges.txt does not fit vocab.json ({error}); use the files that came with the model"
+        ) from error
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def check_pieces(pieces: Any) -> dict[str, int]:
+    """Make sure that what vocab.json holds takes each token to an id."""
+    if not isinstance(pieces, dict) or not pieces:
+        raise TokenizerError(f"vocab.json should hold tokens and their ids, holds {pieces!r:.60}; download it again")
+    if wrong := [
+        f"{key!r:.60}: {id!r:.60}" for key, id in pieces.items() if type(id) is not int or not 0 <= id < 1 << 32
+    ]:
+        raise TokenizerError(f"vocab.json has ids that are none: {some(wrong)}; download it again")
+    return pieces
+
+
+def parse_merges(text: str) -> list[tuple[str, str]]:
+    """Take the lines of merges.txt, two tokens each, to pairs; a first line may give the version."""
+    merges = []
+    for index, line in enumerate(text.replace("\r\n", "\n").split("\n")):
+        if not line or (index == 0 and line.startswith("#version")):
+            continue
+        first, _, second = line.partition(" ")
+        if not first or not second or " " in second:
+            raise TokenizerError(f"merges.txt: line {index + 1} is {line!r:.80} and not two tokens; download it again")
+        merges.append((first, second))
+    return merges
