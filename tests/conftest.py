@@ -1,13 +1,20 @@
-"""Fixtures that several packages' tests share: a tiny checkpoint and the bundles made from it."""
+"""Fixtures that several packages' tests share: tiny checkpoints and the bundles made from them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from tests.tiny import write_checkpoint
+
+LABELS = {
+    "classify": ("negative", "neutral", "positive"),
+    "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
+}
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +39,31 @@ def portable_bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
 def int8_bundle(fp32_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the int8 form of the float32 bundle, to be read only."""
     return quantize_bundle(fp32_bundle, tmp_path_factory.mktemp("bundles") / "int8").path
+
+
+@pytest.fixture(scope="session")
+def task_checkpoint(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function from a task to the folder of a tiny checkpoint for it, to be read only."""
+
+    @cache
+    def make(task: str) -> Path:
+        if task == "embed":
+            return checkpoint
+        return write_checkpoint(tmp_path_factory.mktemp("tasks") / task, task=task, labels=LABELS.get(task))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def task_bundle(
+    fp32_bundle: Path, task_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function from a task to a float32 bundle for the target cpu, to be read only."""
+
+    @cache
+    def make(task: str) -> Path:
+        if task == "embed":
+            return fp32_bundle
+        return export_checkpoint(task_checkpoint(task), tmp_path_factory.mktemp("bundles") / task, task=task).path
+
+    return make

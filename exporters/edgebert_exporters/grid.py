@@ -5,7 +5,7 @@ Every batch size and length at which exporters go wrong, with every kind of padd
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,29 +15,36 @@ Ints = npt.NDArray[np.int64]
 
 BATCHES = (1, 2, 5)
 PADDINGS = ("none", "right", "left", "holes", "all")
+# Tokens of a batch whose logits are asked for. A vocabulary is large, and these are enough to meet every row.
+CHOSEN_TOKENS = 32
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: its name for messages, and the inputs of an encoder, each (batch, seq) int64."""
+    """One batch: its name for messages, and the inputs that the graph declares, by name.
+
+    ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` (batch, seq) and
+    ``logits_indices`` (rows,) only for graphs with these inputs.
+    """
 
     name: str
-    input_ids: Ints
-    attention_mask: Ints
-    token_type_ids: Ints
+    feeds: dict[str, Ints]
 
     @property
-    def feeds(self) -> dict[str, Ints]:
-        """Return the inputs by name."""
-        return {
-            "input_ids": self.input_ids,
-            "attention_mask": self.attention_mask,
-            "token_type_ids": self.token_type_ids,
-        }
+    def input_ids(self) -> Ints:
+        """Return the token ids (batch, seq)."""
+        return self.feeds["input_ids"]
+
+    @property
+    def attention_mask(self) -> Ints:
+        """Return the mask (batch, seq), 1 at real tokens."""
+        return self.feeds["attention_mask"]
 
 
-def encoder_grid(vocab_size: int, max_tokens: int, type_vocab_size: int, seed: int = 0) -> Iterator[Batch]:
-    """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` positions.
+def encoder_grid(
+    inputs: Collection[str], vocab_size: int, max_tokens: int, type_vocab_size: int, seed: int = 0
+) -> Iterator[Batch]:
+    """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` positions, with the ``inputs`` of a graph.
 
     The rows of a batch go through the kinds of padding in turn, starting from each kind, so that every kind is
     met alone and beside every other. The longest batches, which cost the most, start from the first kind only.
@@ -49,12 +56,12 @@ def encoder_grid(vocab_size: int, max_tokens: int, type_vocab_size: int, seed: i
             for start in starts:
                 kinds = [PADDINGS[(start + row) % len(PADDINGS)] for row in range(size)]
                 mask = np.stack([mask_row(kind, length, rng) for kind in kinds])
-                yield Batch(
-                    f"batch {size} x length {length}, padding {'/'.join(kinds)}",
-                    rng.integers(0, vocab_size, mask.shape),
-                    mask,
-                    rng.integers(0, type_vocab_size, mask.shape),
-                )
+                feeds = {"input_ids": rng.integers(0, vocab_size, mask.shape), "attention_mask": mask}
+                if "token_type_ids" in inputs:
+                    feeds["token_type_ids"] = rng.integers(0, type_vocab_size, mask.shape)
+                if "logits_indices" in inputs:
+                    feeds["logits_indices"] = choose(mask, rng)
+                yield Batch(f"batch {size} x length {length}, padding {'/'.join(kinds)}", feeds)
 
 
 def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:
@@ -72,9 +79,52 @@ def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:
     return mask
 
 
+def choose(mask: Ints, rng: np.random.Generator) -> Ints:
+    """Return some real tokens of each row of ``mask`` (batch, seq), in any order, :data:`CHOSEN_TOKENS` at most.
+
+    They are counted through the whole batch. A row without real tokens gives some of its padding.
+    """
+    batch, seq = mask.shape
+    chosen = []
+    for row in range(batch):
+        real = np.flatnonzero(mask[row]) if mask[row].any() else np.arange(seq)
+        chosen.append(row * seq + rng.choice(real, min(len(real), CHOSEN_TOKENS // batch), replace=False))
+    return rng.permutation(np.concatenate(chosen))
+
+
 def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
     """Yield each row that has real tokens as a batch of its own, without its padding."""
+    seq = batch.attention_mask.shape[1]
     for row, mask in enumerate(batch.attention_mask.astype(bool)):
-        if mask.any():
-            ids, types = batch.input_ids[row, mask][None], batch.token_type_ids[row, mask][None]
-            yield row, Batch(f"row {row} of {batch.name}", ids, np.ones_like(ids), types)
+        if not mask.any():
+            continue
+        feeds = {name: x[row, mask][None] for name, x in batch.feeds.items() if name != "logits_indices"}
+        if "logits_indices" in batch.feeds:
+            flat = batch.feeds["logits_indices"]
+            feeds["logits_indices"] = (mask.cumsum() - 1)[flat[flat // seq == row] % seq]
+        yield row, Batch(f"row {row} of {batch.name}", feeds)
+
+
+def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray[np.bool_]:
+    """Return where an output with these dimensions says something: at texts, at real tokens, at chosen real tokens.
+
+    The result is (batch,), (batch, seq) or (rows,), like the output without its width. A text without real tokens
+    counts, since what it gives is defined as well.
+    """
+    real = batch.attention_mask.astype(bool)
+    if dimensions[0] == "rows":
+        chosen: npt.NDArray[np.bool_] = real.reshape(-1)[batch.feeds["logits_indices"]]
+        return chosen
+    return real if "sequence" in dimensions else np.ones(len(real), np.bool_)
+
+
+def row_outputs(dimensions: tuple[int | str, ...], batch: Batch, row: int) -> npt.NDArray[np.bool_]:
+    """Return where, of :func:`real_outputs`, the ones of one row of the batch are."""
+    real = real_outputs(dimensions, batch)
+    if dimensions[0] == "rows":
+        row_of = batch.feeds["logits_indices"] // batch.attention_mask.shape[1]
+        chosen: npt.NDArray[np.bool_] = real & (row_of == row)
+        return chosen
+    only = np.zeros_like(real)
+    only[row] = real[row]
+    return only

@@ -9,23 +9,29 @@ it is; by how much depends on where the activations come from:
 * **After a GELU** one channel in a layer can be five times larger than the next, the others are alike. Only the few
   largest are brought down, by :func:`capping`; balancing the others would cost the weights more than it gains.
 
-On all-MiniLM-L6-v2 this takes the mean cosine to float32 from 0.993 to 0.998. Tables that tokens are looked up in
-become uint8 with a scale for each block of a row.
+On all-MiniLM-L6-v2 this takes the mean cosine to float32 from 0.993 to 0.998. A weight that several layers share
+stays shared, with one set of factors.
+
+Tables that tokens are looked up in become uint8 with a scale for each block of a row. Where a language model's head
+multiplies by the table, it multiplies by the very same bytes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table
+from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table, Weight
 
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
 SMOOTHING = 0.7
 # Of a hundred channels behind a GELU, how many are brought down.
 CAPPED_PERCENT = 1
-TABLE_BLOCK = 128
+# Numbers of a row of a table that have one scale, at most and at least; the kernels take powers of two only.
+TABLE_BLOCK, LEAST_BLOCK = 128, 16
 
 
 def quantize_columns(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -48,11 +54,15 @@ def smoothing(largest_input: Floats, weight: Floats, strength: float = SMOOTHING
     return factor
 
 
-def scaling(linear: Linear, largest_input: Floats) -> Floats | None:
-    """Return the factor (in,) for the input of a linear layer, None if the input is best left as it is."""
-    if linear.producer == "LayerNormalization":
-        return smoothing(largest_input, linear.weight)
-    return capping(largest_input) if linear.producer == "Gelu" else None
+def scaling(linears: Sequence[Linear], largest_input: Floats) -> Floats | None:
+    """Return the factor (in,) for the input of layers that share a weight, None if the input is best left as it is.
+
+    The last of them decides: the first may follow the embeddings, the others follow each other.
+    """
+    producer = linears[-1].producer
+    if producer == "LayerNormalization":
+        return smoothing(largest_input, linears[-1].weight)
+    return capping(largest_input) if producer == "Gelu" else None
 
 
 def capping(largest_input: Floats) -> Floats:
@@ -61,6 +71,24 @@ def capping(largest_input: Floats) -> Floats:
     ceiling = max(float(np.sort(largest_input)[::-1][min(rank, len(largest_input) - 1)]), 1e-5)
     factor: Floats = np.maximum(largest_input / ceiling, 1).astype(np.float32)
     return factor
+
+
+def table_block(dim: int) -> int | None:
+    """Return how many numbers of a row of ``dim`` have one scale, None if no block that kernels take divides it."""
+    block = min(dim & -dim, TABLE_BLOCK)
+    return block if block >= LEAST_BLOCK else None
+
+
+def quantize_rows(table: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Round a table (rows, dim) to uint8 (rows, blocks, block) with a scale for each block (rows, blocks).
+
+    table = (integers - 128) * scale, which leaves out 0: every number has its counterpart.
+    """
+    block = table_block(table.shape[1])
+    assert block is not None
+    blocks = table.reshape(len(table), -1, block)
+    scale = np.maximum(np.abs(blocks).max(2) / 127, 1e-12).astype(np.float32)
+    return (np.rint(blocks / scale[..., None]) + 128).astype(np.uint8), scale
 
 
 class Rewriter:
@@ -94,20 +122,21 @@ class Rewriter:
         old.replace_all_uses_with(output, replace_graph_outputs=True)
         self.graph.remove(node, safe=True)
 
-    def linear(self, linear: Linear, largest_input: Floats) -> None:
-        """Quantize one linear layer, whose input channels are ``largest_input`` (in,) at most on sample texts."""
-        source, weight, node = linear.input, linear.weight, linear.node
-        factor = scaling(linear, largest_input)
-        if factor is not None:
-            source = self.add(node, "Mul", source, self.hold(f"{linear.name}.smoothing", 1 / factor))
-            weight = weight * factor[:, None]
-        integers, scale = quantize_columns(weight)
-        held = self.hold(f"{linear.name}.int8", integers), self.hold(f"{linear.name}.scale", scale)
-        if node.op_type == "Attention":
-            self.attention(linear, source, *held)
-            return
-        inputs = [source, *held] if linear.bias is None else [source, *held, None, linear.bias]
-        self.replace(node, self.add(node, "DynamicQuantizeMatMul", *inputs, domain=CONTRIB))
+    def linear(self, linears: Sequence[Linear], largest_input: Floats) -> None:
+        """Quantize layers that share one weight; their input channels are ``largest_input`` (in,) at most."""
+        name, weight = linears[0].name, linears[0].weight
+        factor = scaling(linears, largest_input)
+        integers, scale = quantize_columns(weight if factor is None else weight * factor[:, None])
+        held = self.hold(f"{name}.int8", integers), self.hold(f"{name}.scale", scale)
+        for linear in linears:
+            source, node = linear.input, linear.node
+            if factor is not None:
+                source = self.add(node, "Mul", source, self.hold(f"{name}.smoothing", 1 / factor))
+            if node.op_type == "Attention":
+                self.attention(linear, source, *held)
+                continue
+            inputs = [source, *held] if linear.bias is None else [source, *held, None, linear.bias]
+            self.replace(node, self.add(node, "DynamicQuantizeMatMul", *inputs, domain=CONTRIB))
 
     def attention(self, linear: Linear, source: ir.Value, integers: ir.Value, scale: ir.Value) -> None:
         """Quantize the linear layer inside an attention."""
@@ -120,22 +149,36 @@ class Rewriter:
         self.graph.insert_before(node, attention)
         self.replace(node, attention.outputs[0])
 
-    def table(self, table: Table) -> None:
-        """Quantize a table of embeddings."""
-        dim = table.weight.shape[1]
-        blocks = table.weight.reshape(len(table.weight), -1, min(TABLE_BLOCK, dim))
-        scale = np.maximum(np.abs(blocks).max(2) / 127, 1e-12).astype(np.float32)  # (rows, blocks)
-        integers = (np.rint(blocks / scale[..., None]) + 128).astype(np.uint8).reshape(table.weight.shape)
-        rows = self.add(
-            table.node,
-            "GatherBlockQuantized",
-            self.hold(f"{table.name}.uint8", integers),
-            table.indices,
-            self.hold(f"{table.name}.scale", scale),
-            domain=CONTRIB,
-            bits=8,
-            block_size=blocks.shape[2],
-            gather_axis=0,
-            quantize_axis=1,
-        )
-        self.replace(table.node, rows)
+    def table(self, weight: Weight) -> None:
+        """Quantize a table of embeddings, with the layers that multiply by it."""
+        rows, dim = weight.tables[0].weight.shape
+        integers, scale = quantize_rows(weight.tables[0].weight)
+        tied = bool(weight.linears)
+        # The lookup takes a table in blocks or in rows, the product in blocks only.
+        held = self.hold(f"{weight.name}.uint8", integers if tied else integers.reshape(rows, dim))
+        scales = self.hold(f"{weight.name}.scale", scale)
+        for table in weight.tables:
+            self.lookup(table, held, scales, integers.shape)
+        for linear in weight.linears:
+            self.product(linear, held, scales, integers.shape[2])
+
+    def lookup(self, table: Table, held: ir.Value, scales: ir.Value, shape: tuple[int, ...]) -> None:
+        """Gather rows of a quantized table, ``shape`` (rows, blocks, block), by indices (batch, seq)."""
+        node, in_blocks = table.node, held.shape is not None and len(held.shape) == 3
+        if in_blocks:
+            scales = self.add(
+                node, "Reshape", scales, self.hold(f"{table.name}.scale_shape", np.array([*shape[:2], 1]))
+            )
+        options = {"bits": 8, "block_size": shape[2], "gather_axis": 0, "quantize_axis": 2 if in_blocks else 1}
+        found = self.add(node, "GatherBlockQuantized", held, table.indices, scales, domain=CONTRIB, **options)
+        if in_blocks:
+            row = self.hold(f"{table.name}.row_shape", np.array([0, 0, shape[1] * shape[2]]))  # 0 leaves a size alone
+            found = self.add(node, "Reshape", found, row)
+        self.replace(node, found)
+
+    def product(self, linear: Linear, held: ir.Value, scales: ir.Value, block: int) -> None:
+        """Multiply by the rows of a quantized table; the input is rounded to 8 bits in blocks as well."""
+        dim, rows = linear.weight.shape
+        options = {"bits": 8, "block_size": block, "K": dim, "N": rows, "accuracy_level": 4}
+        inputs = [linear.input, held, scales] + ([] if linear.bias is None else [None, None, linear.bias])
+        self.replace(linear.node, self.add(linear.node, "MatMulNBits", *inputs, domain=CONTRIB, **options))

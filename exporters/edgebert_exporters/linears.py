@@ -1,9 +1,13 @@
-"""Find what can be quantized in a graph: multiplications by a weight, and tables that rows are gathered from."""
+"""Find what can be quantized in a graph: multiplications by a weight, and tables that rows are gathered from.
+
+A weight may have several uses: layers that share it (ALBERT), or the table of token embeddings by which a language
+model's head multiplies (Press and Wolf, 2017).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +48,25 @@ class Table:
     name: str
     weight: Floats
     indices: ir.Value
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One constant matrix of a graph, called ``name``, with everything that uses it."""
+
+    name: str
+    linears: list[Linear] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+def weights(model: ir.Model) -> dict[str, Weight]:
+    """Return every matrix that something is multiplied by or that rows are gathered from, by name."""
+    found: dict[str, Weight] = {}
+    for linear in linears(model):
+        found.setdefault(linear.name, Weight(linear.name)).linears.append(linear)
+    for table in tables(model):
+        found.setdefault(table.name, Weight(table.name)).tables.append(table)
+    return found
 
 
 def constant(value: ir.Value | None) -> Floats | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,15 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert import __version__
-from edgebert_exporters.calibration import largest_inputs, sample_rows, to_batches
+from edgebert_exporters.calibration import largest_inputs
+from edgebert_exporters.fidelity import decisive, fidelity
+from edgebert_exporters.golden import golden_sample
 from edgebert_exporters.int8 import Rewriter
-from edgebert_exporters.linears import Linear, Table, linears, tables
-from edgebert_exporters.parity import Progress, batches_of, golden_sample, silent
-from edgebert_exporters.report import fidelity, speed
+from edgebert_exporters.linears import Weight
+from edgebert_exporters.parity import Progress, batches_of, not_finite, silent
+from edgebert_exporters.plan import Plan, make_plan
+from edgebert_exporters.report import speed
+from edgebert_exporters.samples import Sample, sample_rows, to_batches, to_samples
 from edgebert_exporters.signature import Signature
 from edgebert_exporters.staging import staged
 from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
@@ -32,22 +34,10 @@ from edgebert_runtime.tokenizer import Tokenizer
 
 SCHEMES = ("int8",)
 MIN_AGREEMENT = 0.99
-# Smaller tables gain nothing that anyone would notice.
-MIN_TABLE_ROWS = 4096
 SAFE_CPUS = (
     "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU has no "
     "VNNI; another program must set it there too, or 8-bit products overflow"
 )
-
-
-@dataclass
-class Plan:
-    """What will be quantized, and why the rest will not."""
-
-    linears: list[Linear] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    kept: dict[str, str] = field(default_factory=dict)
-    eligible: int = 0
 
 
 def quantize_bundle(
@@ -64,8 +54,9 @@ def quantize_bundle(
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. ``calibration`` holds texts
-    like those that the model will see; every second one sets the scales, the others measure the mean cosine to
-    float32, which must be at least ``min_agreement`` (0.99 unless given).
+    like those that the model will see; every second one sets the scales, the others measure the agreement with
+    float32 (mean cosine, or correlation where a text gives one number), which must be at least ``min_agreement``
+    (0.99 unless given).
 
     Raises:
         QuantizationError: if the bundle is quantized already, nothing can be quantized, a pattern matches nothing,
@@ -81,16 +72,17 @@ def quantize_bundle(
     check_source(source)
     with staged(out, force=force) as folder:
         rows = sample_rows(source, calibration)
-        model, plan = quantized_model(source, scheme, exclude, rows[::2], progress)
+        watched, measured = (to_samples(source, half) for half in (rows[::2], rows[1::2]))
+        model, plan = quantized_model(source, scheme, exclude, watched, progress)
         manifest = write_quantized(folder, source, model, plan, scheme)
-        report = measure(folder, source, manifest, rows[1::2], progress)
-        if report["fidelity"]["cosine_mean"] < least:
+        report = measure(folder, source, manifest, measured, progress)
+        figure, value = decisive(report["fidelity"])
+        if not value >= least:
             raise QuantizationError(
-                f"the quantized model has a mean cosine of {report['fidelity']['cosine_mean']:.4f} to float32, less "
-                f"than {least}; leave layers out with --exclude, give --calibration texts like yours, or lower "
-                "--min-agreement"
+                f"the quantized model has a {figure} of {value:.4f} to float32, less than {least}; leave layers out "
+                "with --exclude, give --calibration texts like yours, or lower --min-agreement"
             )
-        report |= {"scheme": scheme, "coverage": coverage(plan), "min_agreement": least}
+        report |= {"scheme": scheme, "coverage": plan.coverage(), "min_agreement": least}
         write_manifest(folder, finished(folder, manifest, report))
     return Bundle.open(out, verify="size")
 
@@ -109,54 +101,31 @@ def check_source(source: Bundle) -> None:
         )
 
 
-def make_plan(model: ir.Model, exclude: Sequence[str]) -> Plan:
-    """Decide what to quantize.
-
-    Raises:
-        QuantizationError: if nothing is left, or a pattern of ``exclude`` matches no weight.
-    """
-    plan = Plan()
-    found: dict[str, Linear | Table] = {linear.name: linear for linear in linears(model)}
-    plan.eligible = len(found)
-    for table in tables(model):
-        if len(table.weight) >= MIN_TABLE_ROWS:
-            found[table.name] = table
-        else:
-            plan.kept[table.name] = f"a table of only {len(table.weight)} rows"
-    for pattern in exclude:
-        if not fnmatch.filter(found, pattern):
-            raise QuantizationError(f"--exclude {pattern!r} matches none of the weights {', '.join(sorted(found))}")
-    for name, item in found.items():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
-            plan.kept[name] = "excluded by the user"
-        elif isinstance(item, Linear):
-            plan.linears.append(item)
-        else:
-            plan.tables.append(item)
-    if not plan.linears:
-        raise QuantizationError(f"nothing to quantize: {plan.eligible} matrix products with weights, all left out")
-    return plan
-
-
 def quantized_model(
-    source: Bundle, scheme: str, exclude: Sequence[str], rows: Sequence[Sequence[int]], progress: Progress
+    source: Bundle, scheme: str, exclude: Sequence[str], samples: Sequence[Sample], progress: Progress
 ) -> tuple[ir.Model, Plan]:
     """Load the float32 graph of a bundle and quantize it."""
-    graph = source.path / source.graph("model").file
-    model = ir.load(graph)
+    spec = source.graph("model")
+    model = ir.load(source.path / spec.file)
     plan = make_plan(model, exclude)
     progress("watch sample texts", 0, 1)
-    watched = sorted({linear.input.name or "" for linear in plan.linears})
-    largest = largest_inputs(graph, watched, [batch for _, batch in to_batches(rows)])
+    names = sorted({name for weight in plan.linears for name in input_names(weight)})
+    batches = [batch for _, batch in to_batches(samples, [tensor.name for tensor in spec.inputs])]
+    largest = largest_inputs(source.path / spec.file, names, batches)
     progress("watch sample texts", 1, 1)
     rewriter = Rewriter(model)
-    for done, linear in enumerate(plan.linears):
-        rewriter.linear(linear, largest[linear.input.name or ""])
+    for done, weight in enumerate(plan.linears):
+        rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
         progress(f"quantize to {scheme}", done + 1, len(plan.linears))
-    for table in plan.tables:
-        rewriter.table(table)
+    for weight in plan.tables:
+        rewriter.table(weight)
     RemoveUnusedNodesPass()(model)
     return model, plan
+
+
+def input_names(weight: Weight) -> list[str]:
+    """Return the name of the input of each layer that uses a weight."""
+    return [linear.input.name or "" for linear in weight.linears]
 
 
 def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, scheme: str) -> Manifest:
@@ -164,7 +133,7 @@ def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, s
     old = source.graph("model")
     spec = write_graph(model, folder, "model", Signature(old.inputs, old.outputs), single_file=False)
     shutil.copyfile(source.path / "tokenizer.json", folder / "tokenizer.json")
-    weights = Weights(scheme, weight_bytes(model), (len(plan.linears), plan.eligible), plan.kept, SAFE_CPUS)
+    weights = Weights(scheme, weight_bytes(model), (plan.quantized, plan.eligible), plan.kept, SAFE_CPUS)
     return dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,
@@ -176,35 +145,25 @@ def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, s
 
 
 def measure(
-    folder: Path, source: Bundle, manifest: Manifest, rows: Sequence[Sequence[int]], progress: Progress
+    folder: Path, source: Bundle, manifest: Manifest, samples: Sequence[Sample], progress: Progress
 ) -> dict[str, Any]:
-    """Open both bundles with the real engine and compare size, speed and vectors.
+    """Open both bundles with the real engine and compare size, speed and outputs.
 
     Raises:
         QuantizationError: if the quantized graph gives numbers that are not finite on any batch of the grid.
     """
     write_manifest(folder, manifest)
     before = open_session(source.path / source.graph("model").file)
-    after = open_session(folder / Bundle.open(folder).graph("model").file)
-    limits = manifest.limits
+    graph = Bundle.open(folder).graph("model")
+    after = open_session(folder / graph.file)
     for batch in batches_of(manifest):
-        if not np.isfinite(after.run(None, batch.feeds)[0]).all():
-            raise QuantizationError(f"the quantized model gives numbers that are not finite at {batch.name}")
+        if problem := not_finite(graph.outputs, after.run(None, batch.feeds)):
+            raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
     report = {"bytes": {"before": source.manifest.weights.bytes, "after": manifest.weights.bytes}}
     progress("measure fidelity", 0, 1)
-    report["fidelity"] = fidelity(before, after, rows)
+    report["fidelity"] = fidelity(before, after, manifest, samples)
     progress("measure fidelity", 1, 1)
-    return report | {"speed": speed(before, after, limits.vocab_size, limits.max_tokens, progress)}
-
-
-def coverage(plan: Plan) -> dict[str, Any]:
-    """Return the part of the report about what was quantized."""
-    return {
-        "quantized": len(plan.linears),
-        "eligible": plan.eligible,
-        "tables": [table.name for table in plan.tables],
-        "kept": plan.kept,
-    }
+    return report | {"speed": speed(before, after, manifest, progress)}
 
 
 def finished(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:

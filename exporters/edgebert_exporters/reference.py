@@ -1,30 +1,40 @@
-"""The PyTorch reference as a function from a batch to its output."""
+"""The PyTorch reference as a function from a batch to its outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import SentenceEncoder
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.parity import Floats, Reference
+from edgebert_exporters.tasks import prepare
 
 
-def load_reference(checkpoint: Path, pooling: str, normalize: bool) -> SentenceEncoder:
-    """Load the PyTorch reference of the ``embed`` task."""
-    return SentenceEncoder(open_checkpoint(checkpoint).load_model(), pooling, normalize).eval()
+def load_reference(
+    checkpoint: Path,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    *,
+    task: str | None = None,
+    problem: str | None = None,
+    labels: Sequence[str] | None = None,
+    allow_pickle: bool = False,
+) -> torch.nn.Module:
+    """Load the PyTorch reference of a task; the options are those of an export."""
+    opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem=problem, labels=labels)
+    return prepare(opened, pooling, normalize).module
 
 
 def reference_of(module: torch.nn.Module) -> Reference:
-    """Wrap a PyTorch module as a function from a batch to its output."""
+    """Wrap a PyTorch module as a function from a batch to its outputs."""
 
-    def run(batch: Batch) -> Floats:
+    def run(batch: Batch) -> list[Floats]:
         with torch.inference_mode():
-            output = module(*(torch.from_numpy(np.ascontiguousarray(x)) for x in batch.feeds.values()))
-        result: Floats = output.numpy()
-        return result
+            outputs = module(**{name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in batch.feeds.items()})
+        return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
     return run

@@ -32,12 +32,13 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
         ExportError: if PyTorch cannot export it, or a dimension that should be dynamic came out fixed.
     """
     dims = {d: torch.export.Dim(d) for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
-    shapes = tuple({i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs)
+    shapes = {s.name: {i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs}
     with rendering(target), quiet("torch.onnx.export"), torch.no_grad():
         try:
             program = torch.onnx.export(
                 module.eval(),
-                example(signature),
+                (),
+                kwargs=example(signature),  # by name: the order of a module's arguments is its own affair
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=[s.name for s in signature.inputs],
@@ -59,20 +60,24 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
     return model
 
 
-def example(signature: Signature) -> tuple[torch.Tensor, ...]:
-    """Make example inputs: two rows of seven, the second with three positions of padding."""
+def example(signature: Signature) -> dict[str, torch.Tensor]:
+    """Make example inputs: two rows of seven, the second with three positions of padding; three chosen tokens."""
     values = {
         "input_ids": torch.arange(14).reshape(2, 7) % 5,
         "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3]),
         "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
+        "logits_indices": torch.tensor([8, 1, 5]),
     }
-    return tuple(values[spec.name] for spec in signature.inputs)
+    return {spec.name: values[spec.name] for spec in signature.inputs}
 
 
 def transpose_weights(model: ir.Model) -> None:
-    """Store the weights inside attentions as (in, out), as their kernel wants them; PyTorch has them as (out, in)."""
-    for node in model.graph:
-        weight = node.inputs[1] if node.op_type == "Attention" else None
+    """Store the weights inside attentions as (in, out), as their kernel wants them; PyTorch has them as (out, in).
+
+    Layers that share a weight have it turned around once.
+    """
+    weights = {node.inputs[1] for node in model.graph if node.op_type == "Attention"}
+    for weight in weights:
         if weight is not None and weight.const_value is not None:
             array = np.ascontiguousarray(weight.const_value.numpy().T)
             weight.const_value, weight.shape = ir.tensor(array, name=weight.name), ir.Shape(array.shape)
@@ -104,7 +109,14 @@ def strip(model: ir.Model) -> None:
 
 
 def check_signature(model: ir.Model, signature: Signature) -> None:
-    """Refuse a graph whose dynamic dimensions were frozen by the exporter."""
+    """Refuse a graph whose dynamic dimensions were frozen by the exporter, or whose tensors have other names."""
+    for kind, specs, values in (
+        ("inputs", signature.inputs, model.graph.inputs),
+        ("outputs", signature.outputs, model.graph.outputs),
+    ):
+        names = [value.name for value in values]
+        if names != [spec.name for spec in specs]:
+            raise ExportError(f"the {kind} came out as {names} instead of {[spec.name for spec in specs]}")
     for spec, value in zip(signature.inputs, model.graph.inputs, strict=True):
         found = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
         if found != spec.shape:

@@ -1,64 +1,38 @@
-"""Measure what quantization gained and what it cost."""
+"""Measure how much faster a quantized graph is."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.calibration import to_batches
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import Floats, Progress, Runs, cosines
+from edgebert_exporters.parity import Progress, Runs
+from edgebert_runtime.manifest import Manifest
 
 # Batch size and length: one short text, one long text, a batch of short texts.
 SHAPES = ((1, 16), (1, 128), (8, 32))
 TURNS = 7
 
 
-def embed_rows(session: Runs, rows: Sequence[Sequence[int]]) -> Floats:
-    """Return the output (n, dim) for rows of token ids."""
-    vectors: dict[int, Floats] = {}
-    for indices, batch in to_batches(rows):
-        vectors.update(zip(indices, session.run(None, batch.feeds)[0], strict=True))
-    return np.stack([vectors[i] for i in range(len(rows))])
+def speed(before: Runs, after: Runs, manifest: Manifest, progress: Progress) -> list[dict[str, Any]]:
+    """Time both sides in short turns, one after the other, and return the median of the ratios for each shape.
 
-
-def fidelity(before: Runs, after: Runs, rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Compare vectors before and after, and each row alone with the same row in its batch.
-
-    ``flips`` is the share of texts whose nearest other text changed.
+    Where tokens are chosen, one of each row is.
     """
-    old, new = embed_rows(before, rows), embed_rows(after, rows)
-    agreement = cosines(old, new)
-    alone = np.concatenate([embed_rows(after, [row]) for row in rows[:: max(1, len(rows) // 16)]])
-    batched = new[:: max(1, len(rows) // 16)]
-    return {
-        "texts": len(rows),
-        "cosine_mean": float(agreement.mean()),
-        "cosine_min": float(agreement.min()),
-        "nearest_flips": float((nearest(old) != nearest(new)).mean()),
-        "alone_in_batch_cosine_min": float(cosines(alone, batched).min()),
-    }
-
-
-def nearest(vectors: Floats) -> Any:
-    """Return, for each vector (n, dim), the number of the other vector with the largest cosine."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    similarity = unit @ unit.T
-    np.fill_diagonal(similarity, -np.inf)
-    return similarity.argmax(1)
-
-
-def speed(before: Runs, after: Runs, vocab_size: int, max_tokens: int, progress: Progress) -> list[dict[str, Any]]:
-    """Time both sides in short turns, one after the other, and return the median of the ratios for each shape."""
     results = []
     for done, (size, length) in enumerate(SHAPES):
-        length = min(length, max_tokens)
-        ids = np.random.default_rng(0).integers(0, vocab_size, (size, length))
-        batch = Batch("speed", ids, np.ones_like(ids), np.zeros_like(ids))
+        length = min(length, manifest.limits.max_tokens)
+        ids = np.random.default_rng(0).integers(0, manifest.limits.vocab_size, (size, length))
+        values = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids),
+            "logits_indices": np.arange(size) * length,
+        }
+        batch = Batch("speed", {spec.name: values[spec.name] for spec in manifest.graphs["model"].inputs})
         turns = [(milliseconds(before, batch), milliseconds(after, batch)) for _ in range(TURNS)]
         results.append(
             {

@@ -6,20 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from edgebert_exporters.fidelity import Agreement, vectors_of
+from edgebert_exporters.golden import check_golden
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import (
-    TOLERANCE,
-    Progress,
-    Runs,
-    batches_of,
-    check_golden,
-    check_reference,
-    check_rows_alone,
-    mean_cosine,
-    silent,
-)
+from edgebert_exporters.parity import TOLERANCE, Progress, Runs, batches_of, check_reference, check_rows_alone, silent
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.manifest import Manifest
@@ -31,6 +21,7 @@ def verify_bundle(
     bundle: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | None = None,
     *,
+    allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Check a bundle again, as its export did; return the figures.
@@ -38,17 +29,18 @@ def verify_bundle(
     Files, signatures, operators, tokenizer and the golden sample are checked always; a float32 bundle must also
     give each row of the grid what the row alone gives. With the checkpoint, the whole grid is compared with the
     PyTorch reference: a float32 bundle within :data:`TOLERANCE`, a quantized one within the agreement that its
-    report promises.
+    report promises. ``allow_pickle`` is for the checkpoint, as in an export.
 
     Raises:
         BundleError: if the bundle is damaged.
+        CheckpointError: if the checkpoint is incomplete or damaged.
         IntegrityError: if it does not compute what it computed when it was made.
         ParityError: if it does not compute what the reference computes.
     """
     progress = progress or silent
     opened = Bundle.open(bundle)
-    manifest = opened.manifest
-    graph = opened.path / opened.graph("model").file
+    manifest, spec = opened.manifest, opened.graph("model")
+    graph = opened.path / spec.file
     session = open_session(graph)
     tokenizer = Tokenizer.load(opened.path / "tokenizer.json", manifest.limits.vocab_size)
     figures: dict[str, Any] = {
@@ -57,29 +49,43 @@ def verify_bundle(
     }
     batches = batches_of(manifest)
     short = [batch for batch in batches if batch.input_ids.shape[1] < manifest.limits.max_tokens]
-    alone = check_rows_alone(session, short)
-    figures["rows_alone"] = {"rows": alone.batches, "max_error": alone.error}
+    alone = check_rows_alone(session, spec.outputs, short)
+    figures["rows_alone"] = {"rows": alone.batches, "max_error": alone.worst.error}
     exact = manifest.weights.scheme == "fp32"
-    if exact and alone.error > TOLERANCE:
-        raise ParityError(f"{alone.where} differs by {alone.error:.1e} from what it gives in its batch")
+    if exact and alone.worst.error > TOLERANCE:
+        raise ParityError(f"{alone.worst.where} differs by {alone.worst.error:.1e} from what it gives in its batch")
     if checkpoint is not None:
-        figures["reference"] = against_checkpoint(graph, session, Path(checkpoint), manifest, batches, progress)
+        figures["reference"] = against_checkpoint(
+            graph, session, Path(checkpoint), manifest, batches, allow_pickle, progress
+        )
     return figures
 
 
 def against_checkpoint(
-    graph: Path, session: Runs, checkpoint: Path, manifest: Manifest, batches: list[Batch], progress: Progress
+    graph: Path,
+    session: Runs,
+    checkpoint: Path,
+    manifest: Manifest,
+    batches: list[Batch],
+    allow_pickle: bool,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Compare a session with the reference that the checkpoint holds."""
     from edgebert_exporters.reference import load_reference, reference_of
+    from edgebert_exporters.tasks import OPTIONS
 
-    module = load_reference(checkpoint, manifest.settings["pooling"], manifest.settings["normalize"])
-    reference = reference_of(module)
+    options = {name: manifest.settings[name] for name in OPTIONS[manifest.task]}
+    reference = reference_of(load_reference(checkpoint, task=manifest.task, allow_pickle=allow_pickle, **options))
     if manifest.weights.scheme == "fp32":
         return check_reference(graph, session, reference, manifest, progress)
-    pairs = [(session.run(None, b.feeds)[0], reference(b)) for b in batches if b.attention_mask.any(1).all()]
-    cosine = mean_cosine(np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
-    least = manifest.report["min_agreement"]
-    if cosine < least:
+    agreement, outputs = Agreement.of(manifest), manifest.graphs["model"].outputs
+    whole = [batch for batch in batches if batch.attention_mask.any(1).all()]
+    for done, batch in enumerate(whole):
+        expected, found = reference(batch), session.run(None, batch.feeds)
+        for row in range(len(batch.input_ids)):
+            agreement.add(vectors_of(outputs, batch, expected, row), vectors_of(outputs, batch, found, row))
+        progress(f"verify {manifest.target}", done + 1, len(whole))
+    cosine, least = agreement.figures()["cosine_mean"], manifest.report["min_agreement"]
+    if not cosine >= least:
         raise ParityError(f"the bundle has a mean cosine of {cosine:.4f} to the checkpoint, its report says {least}")
-    return {"batches": len(pairs), "cosine": cosine}
+    return {"batches": len(whole), "cosine": cosine}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -14,14 +13,15 @@ import torch
 
 import edgebert_exporters.export as export_module
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import POOLINGS, Bert, SentenceEncoder
+from edgebert.models.bert import Bert
+from edgebert.models.heads import POOLINGS, SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.parity import TOLERANCE
 from edgebert_exporters.reference import load_reference
 from edgebert_exporters.rendering import IR_VERSION, OPSET, check_signature, render
-from edgebert_exporters.signature import ENCODER_INPUTS, embed_signature
+from edgebert_exporters.signature import encoder_signature
 from edgebert_runtime import Bundle, load
-from edgebert_runtime.errors import ExportError, ParityError
+from edgebert_runtime.errors import ExportError, IntegrityError, ParityError
 from tests.tiny import CONFIG, write_checkpoint
 
 BUNDLES = ("fp32_bundle", "portable_bundle")
@@ -47,7 +47,7 @@ def test_manifest_says_what_the_bundle_is(bundle: Path, checkpoint: Path) -> Non
 def test_graph_is_dynamic_and_loads_where_promised(bundle: Path) -> None:
     model = ir.load(bundle / "model.onnx")
     assert (model.ir_version, model.opset_imports[""]) == (IR_VERSION, OPSET)
-    check_signature(model, embed_signature(CONFIG["hidden_size"]))
+    check_signature(model, encoder_signature("embed", CONFIG["hidden_size"], CONFIG["type_vocab_size"]))
     sizes = {n for v in model.graph.initializers.values() if v.const_value is not None for n in shape_constants(v)}
     assert not sizes & {14}, "2 x 7, the size of the example, is frozen into the graph"
 
@@ -122,6 +122,9 @@ def test_large_weights_go_to_a_file_of_their_own(large_bundle: Path, tmp_path: P
     assert stored <= manifest.weights.bytes * 1.05 + 65536
     moved = Path(shutil.copytree(large_bundle, tmp_path / "elsewhere"))
     assert load(moved).embed(["the cat"]).shape == (1, CONFIG["hidden_size"])
+    (moved / "weights.bin").unlink()
+    with pytest.raises(IntegrityError, match=r"weights\.bin is missing .*; copy the whole folder, or export again"):
+        load(moved)
 
 
 def test_a_wrong_graph_never_becomes_a_bundle(
@@ -142,17 +145,12 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 
 def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
     class Frozen(SentenceEncoder):
-        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            return super().forward(*inputs) + torch.zeros(inputs[0].shape[0], 1) * int(inputs[0].shape[1] == 7)
+        def forward(
+            self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+        ) -> torch.Tensor:
+            frozen = torch.zeros(input_ids.shape[0], 1) * int(input_ids.shape[1] == 7)
+            return super().forward(input_ids, attention_mask, token_type_ids) + frozen
 
     bert = Bert(open_checkpoint(write_checkpoint(tmp_path / "s")).config)
     with pytest.raises(ExportError, match="could not export Frozen|came out with shape"):
-        render(Frozen(bert, "mean", True), embed_signature(32), "cpu")
-
-
-def test_inputs_are_known_by_name(fp32_bundle: Path) -> None:
-    assert [spec.name for spec in ENCODER_INPUTS] == ["input_ids", "attention_mask", "token_type_ids"]
-    model = ir.load(fp32_bundle / "model.onnx")
-    assert [value.name for value in model.graph.inputs] == [spec.name for spec in ENCODER_INPUTS]
-    stored = json.loads((fp32_bundle / "edgebert.json").read_text())["graphs"]["model"]
-    assert [spec["name"] for spec in stored["inputs"]] == [spec.name for spec in ENCODER_INPUTS]
+        render(Frozen(bert, "mean", True), encoder_signature("embed", 32, 3), "cpu")

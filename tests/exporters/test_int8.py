@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgebert_exporters.int8 import Rewriter, capping, quantize_columns, smoothing
-from edgebert_exporters.linears import linears, tables
+from edgebert_exporters.linears import linears, weights
 
 Floats = npt.NDArray[np.float32]
 
@@ -91,7 +91,7 @@ def run(model: ir.Model, x: Floats, optimize: bool = True) -> Floats:
 def quantized(model: ir.Model, largest: Floats) -> ir.Model:
     rewriter = Rewriter(model)
     for linear in list(linears(model)):
-        rewriter.linear(linear, largest)
+        rewriter.linear([linear], largest)
     return model
 
 
@@ -142,7 +142,7 @@ def test_table_is_close_row_by_row(tmp_path: Path) -> None:
     body = ir.Graph([ids], list(node.outputs), nodes=[node], initializers=[held], opset_imports={"": 21}, name="g")
     model = ir.Model(body, ir_version=10)
     rewriter = Rewriter(model)
-    for table in list(tables(model)):
+    for table in weights(model).values():
         rewriter.table(table)
     found = run(model, np.arange(300))  # type: ignore[arg-type]
     error = np.abs(found - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)

@@ -11,9 +11,10 @@ import onnx_ir as ir
 import pytest
 
 from edgebert_exporters import quantize_bundle
-from edgebert_exporters.calibration import largest_inputs, sample_rows, sample_texts, to_batches
+from edgebert_exporters.calibration import largest_inputs
 from edgebert_exporters.int8 import Rewriter
-from edgebert_exporters.report import SHAPES, nearest
+from edgebert_exporters.report import SHAPES
+from edgebert_exporters.samples import Sample, sample_rows, sample_texts, to_batches
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
 from tests.tiny import CONFIG
@@ -115,13 +116,13 @@ def test_numbers_that_are_not_finite_never_become_a_bundle(
 ) -> None:
     real = Rewriter.linear
 
-    def infinite(self: Any, linear: Any, largest: Any) -> None:
-        real(self, linear, largest)
-        scale = self.graph.initializers[f"{linear.name}.scale"]
+    def infinite(self: Any, uses: Any, largest: Any) -> None:
+        real(self, uses, largest)
+        scale = self.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy() * np.float32(np.inf), name=scale.name)
 
     monkeypatch.setattr(Rewriter, "linear", infinite)
-    with pytest.raises(QuantizationError, match="not finite at batch 1 x length 1"):
+    with pytest.raises(QuantizationError, match="numbers of sentence_embedding are not finite at batch 1 x length 1"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
@@ -131,9 +132,9 @@ def test_broken_quantization_never_becomes_a_bundle(
 ) -> None:
     real = Rewriter.linear
 
-    def wrong(self: Any, linear: Any, largest: Any) -> None:
-        real(self, linear, np.ones_like(largest))
-        scale = self.graph.initializers[f"{linear.name}.scale"]
+    def wrong(self: Any, uses: Any, largest: Any) -> None:
+        real(self, uses, np.ones_like(largest))
+        scale = self.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy()[::-1].copy(), name=scale.name)
 
     monkeypatch.setattr(Rewriter, "linear", wrong)
@@ -145,10 +146,12 @@ def test_broken_quantization_never_becomes_a_bundle(
 def test_activations_are_watched_in_bounded_memory(fp32_bundle: Path) -> None:
     model = ir.load(fp32_bundle / "model.onnx")
     names = [n.outputs[0].name or "" for n in model.graph if n.op_type == "Gelu"]
-    batches = [batch for _, batch in to_batches([[2, 9, 3], [2, 8, 7, 6, 3]])]
-    largest = largest_inputs(fp32_bundle / "model.onnx", names, batches)
+    rows = [[2, 9, 3], [2, 8, 7, 6, 3], [2, 5, 3]]
+    inputs = ["input_ids", "attention_mask", "token_type_ids"]
+    batches = [b for row in rows for _, b in to_batches([Sample(row, [0] * len(row))], inputs)]
+    largest = largest_inputs(fp32_bundle / "model.onnx", names, batches[:2])
     assert {v.shape for v in largest.values()} == {(CONFIG["intermediate_size"],)}
-    more = largest_inputs(fp32_bundle / "model.onnx", names, [*batches, *(b for _, b in to_batches([[2, 5, 3]]))])
+    more = largest_inputs(fp32_bundle / "model.onnx", names, batches)
     assert all((more[name] >= largest[name] - 1e-5).all() for name in names)
 
 
@@ -160,8 +163,3 @@ def test_texts_of_a_foreign_alphabet_become_random_ids(fp32_bundle: Path, large_
     assert given[0] == [2, 5, 6, 3]
     random = sample_rows(Bundle.open(large_bundle), None)  # twenty words of 20,000: it cannot read our texts
     assert len({i for row in random for i in row}) > 500
-
-
-def test_nearest_by_hand() -> None:
-    vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
-    assert nearest(vectors).tolist() == [1, 0, 3, 2]

@@ -1,0 +1,161 @@
+"""Say how alike two models are, one float32 and one quantized, from what both give for the same texts.
+
+===========================  ===================================  ==============================
+task                         compared                             beside the cosine
+===========================  ===================================  ==============================
+embed                        the vector of each text              nearest_flips
+classify, next-sentence      the logits of each text              top1_agreement, kl_mean
+tag                          the logits of each token             top1_agreement, kl_mean
+answer                       start logits over the tokens of each top1_agreement, kl_mean
+                             text, and end logits likewise
+fill-mask                    the logits at each mask              top1_agreement, kl_mean
+rerank, multiple-choice,     the number of each text              correlation
+classify with one number
+===========================  ===================================  ==============================
+
+``cosine_mean`` decides whether a quantized model is good enough, where there is a correlation that does. A mean over
+logits counts each row by its size: logits that are all close to zero may turn around without any harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgebert_exporters.grid import Batch, row_outputs
+from edgebert_exporters.parity import Floats, Runs
+from edgebert_exporters.samples import Sample, to_batches
+from edgebert_runtime.manifest import Manifest, TensorSpec
+
+Doubles = npt.NDArray[np.float64]
+
+# Texts that are also run alone, to see how much a quantized model minds the rest of a batch.
+ALONE = 16
+
+
+def cosines(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> Doubles:
+    """Return the cosine (n,) between each row of two arrays (n, dim).
+
+    One or two numbers have hardly any direction, two logits near zero turn around at the slightest touch: a
+    difference d, relative to their size or to 1, counts as 1 - d²/2, the cosine of vectors that differ by d.
+    """
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    if one.shape[1] <= 2:
+        off: Doubles = np.linalg.norm(one - other, axis=1) / np.maximum(np.linalg.norm(other, axis=1), 1)
+        return 1 - off**2 / 2
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    result: Doubles = (one * other).sum(1) / np.maximum(lengths, 1e-12)
+    return result
+
+
+def correlation(one: Doubles, other: Doubles) -> float:
+    """Return the Pearson correlation of two arrays (n,); of a constant one, how close the numbers are instead."""
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return float(cosines(one[:, None], other[:, None]).mean())
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def divergences(old: Floats, new: Floats, multi_label: bool) -> Doubles:
+    """Return the Kullback-Leibler divergence (n,) of the probabilities of logits (n, labels) from older ones.
+
+    With ``multi_label`` each label is a yes or no of its own, and the divergences of the labels are added.
+    """
+    sides = []
+    for logits in (old.astype(np.float64), new.astype(np.float64)):
+        scores = np.stack([logits, np.zeros_like(logits)], -1) if multi_label else logits[:, None]
+        shifted = scores - scores.max(-1, keepdims=True)
+        sides.append(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
+    before, after = sides
+    result: Doubles = (np.exp(before) * (before - after)).sum((1, 2))
+    return result
+
+
+def nearest(vectors: Floats) -> Any:
+    """Return, for each vector (n, dim), the number of the other vector with the largest cosine."""
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    similarity = unit @ unit.T
+    np.fill_diagonal(similarity, -np.inf)
+    return similarity.argmax(1)
+
+
+def vectors_of(outputs: Sequence[TensorSpec], batch: Batch, results: Sequence[Floats], row: int) -> Floats:
+    """Return what one row of a batch gives, as the vectors (n, dim) that the table of this module compares."""
+    parts = [array[row_outputs(spec.shape, batch, row)] for spec, array in zip(outputs, results, strict=True)]
+    return np.stack(parts) if parts[0].ndim == 1 else np.concatenate(parts)
+
+
+@dataclass
+class Agreement:
+    """What is known so far about the agreement of two models; only a few numbers are kept for each text."""
+
+    task: str
+    single: bool
+    multi_label: bool
+    texts: int = 0
+    cosines: list[Doubles] = field(default_factory=list)
+    weights: list[Doubles] = field(default_factory=list)
+    same: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    divergences: list[Doubles] = field(default_factory=list)
+    kept: list[tuple[Floats, Floats]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Agreement:
+        """Return an empty one for the task of a manifest."""
+        single = manifest.graphs["model"].outputs[0].shape[-1] == 1
+        return cls(manifest.task, single, manifest.settings.get("problem") == "multi_label")
+
+    def add(self, old: Floats, new: Floats) -> None:
+        """Take in what one text gave before and after, both (n, dim)."""
+        self.texts += 1
+        self.cosines.append(cosines(new, old))
+        if self.task == "embed" or self.single:
+            self.kept.append((old, new))
+            self.weights.append(np.ones(len(old)))
+        else:
+            self.weights.append((np.linalg.norm(old, axis=1) * np.linalg.norm(new, axis=1)).astype(np.float64))
+            self.same.append(old.argmax(1) == new.argmax(1))
+            self.divergences.append(divergences(old, new, self.multi_label))
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for the report."""
+        cosine, weights = np.concatenate(self.cosines), np.concatenate(self.weights)
+        figures: dict[str, Any] = {
+            "texts": self.texts,
+            "cosine_mean": float(np.average(cosine, weights=np.maximum(weights, 1e-12))),
+            "cosine_min": float(cosine.min()),
+        }
+        if not self.kept:
+            same, divergence = np.concatenate(self.same), np.concatenate(self.divergences)
+            return figures | {"top1_agreement": float(same.mean()), "kl_mean": float(divergence.mean())}
+        old, new = (np.concatenate(side) for side in zip(*self.kept, strict=True))
+        if self.single:
+            return figures | {"correlation": correlation(old[:, 0].astype(np.float64), new[:, 0].astype(np.float64))}
+        return figures | {"nearest_flips": float((nearest(old) != nearest(new)).mean())}
+
+
+def decisive(figures: dict[str, Any]) -> tuple[str, float]:
+    """Return name and value of the figure that has to reach the least agreement."""
+    if "correlation" in figures:
+        return "correlation", figures["correlation"]
+    return "mean cosine", figures["cosine_mean"]
+
+
+def fidelity(before: Runs, after: Runs, manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Compare two graphs on samples, and some samples alone with the same ones in their batch."""
+    graph, agreement, alone = manifest.graphs["model"], Agreement.of(manifest), []
+    inputs = [spec.name for spec in graph.inputs]
+    every = max(1, len(samples) // ALONE)
+    for indices, batch in to_batches(samples, inputs):
+        old, new = before.run(None, batch.feeds), after.run(None, batch.feeds)
+        for row, index in enumerate(indices):
+            found = vectors_of(graph.outputs, batch, new, row)
+            agreement.add(vectors_of(graph.outputs, batch, old, row), found)
+            if index % every == 0:
+                ((_, single),) = to_batches([samples[index]], inputs)
+                again = vectors_of(graph.outputs, single, after.run(None, single.feeds), 0)
+                alone.append(cosines(again, found))
+    return agreement.figures() | {"alone_in_batch_cosine_min": float(np.concatenate(alone).min())}

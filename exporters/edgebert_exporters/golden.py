@@ -1,0 +1,59 @@
+"""The golden sample: a text and what it gave when the bundle was made, expected again on every other machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgebert_exporters.fidelity import cosines
+from edgebert_exporters.grid import Batch
+from edgebert_exporters.parity import Runs
+from edgebert_runtime.errors import IntegrityError
+from edgebert_runtime.manifest import Manifest
+from edgebert_runtime.tokenizer import Tokenizer
+
+# Least cosine allowed between a quantized bundle and what it computed where it was made: other CPUs round otherwise.
+GOLDEN_COSINE = 0.999
+GOLDEN_TEXT = "The café's 2 boats — naïve, red & white — left at 7:45 [SEP] 日本"
+# Of the outputs of a head, as many numbers are kept; sentence vectors are kept whole.
+GOLDEN_NUMBERS = 64
+
+
+def golden_sample(session: Runs, tokenizer: Tokenizer, manifest: Manifest) -> dict[str, Any]:
+    """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again."""
+    ids = tokenizer.encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids
+    row = np.array([ids], np.int64)
+    values = {
+        "input_ids": row,
+        "attention_mask": np.ones_like(row),
+        "token_type_ids": np.zeros_like(row),
+        "logits_indices": np.array([min(1, row.size - 1)], np.int64),
+    }
+    batch = Batch("the golden sample", {spec.name: values[spec.name] for spec in manifest.graphs["model"].inputs})
+    outputs = [output.reshape(-1) for output in session.run(None, batch.feeds)]
+    if manifest.task != "embed":
+        outputs = [output[:GOLDEN_NUMBERS] for output in outputs]
+    vector = [round(float(x), 6) for x in np.concatenate(outputs)]
+    return {"text": GOLDEN_TEXT, "input_ids": list(ids), "vector": vector}
+
+
+def check_golden(session: Runs, tokenizer: Tokenizer, manifest: Manifest) -> float:
+    """Compare the golden sample of the manifest with what the bundle gives now; return the cosine.
+
+    Raises:
+        IntegrityError: if the tokenizer gives other ids, or the graph other numbers.
+    """
+    stored = manifest.verification.get("golden")
+    if not isinstance(stored, dict):
+        raise IntegrityError("the manifest holds no golden sample; export the bundle again")
+    now = golden_sample(session, tokenizer, manifest)
+    if now["input_ids"] != stored["input_ids"]:
+        raise IntegrityError(f"the tokenizer gives {now['input_ids']} for the golden text, not {stored['input_ids']}")
+    cosine = float(cosines(np.array([now["vector"]]), np.array([stored["vector"]]))[0])
+    if not cosine >= GOLDEN_COSINE:
+        raise IntegrityError(
+            f"the golden sample gives a vector of cosine {cosine:.4f} to the one of the export (at least "
+            f"{GOLDEN_COSINE}); this CPU or onnxruntime computes something else: run 'edgebert doctor'"
+        )
+    return cosine

@@ -1,0 +1,113 @@
+"""Sample texts, as what each task reads."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgebert_exporters.grid import Batch
+from edgebert_runtime.batching import plan_batches
+from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.errors import QuantizationError
+from edgebert_runtime.tokenizer import Tokenizer
+
+BATCH_TOKENS = 1024
+# Of the sample texts, every second calibrates; fidelity is measured on the others.
+MIN_TEXTS = 8
+# Tasks that read two texts at once.
+PAIRED = ("next-sentence", "rerank", "multiple-choice", "answer")
+# Where masks are to be filled in, one of so many tokens is a mask.
+MASK_EVERY = 7
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Token ids of a text or of two, the segment of each, and the positions whose logits are asked for."""
+
+    ids: Sequence[int]
+    types: Sequence[int]
+    chosen: Sequence[int] = ()
+
+
+def sample_texts() -> list[str]:
+    """Return the English sentences that serve where the user gives no texts (public domain, see THIRD_PARTY.md)."""
+    text = importlib.resources.files("edgebert_exporters").joinpath("sample_texts.txt").read_text(encoding="utf-8")
+    return text.splitlines()
+
+
+def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> list[list[int]]:
+    """Return token ids of the texts, or of our own sample texts; so short that two fit into one where tasks need two.
+
+    A tokenizer that does not know English (molecules, proteins) turns our texts into unknown tokens, which say
+    nothing; such a model gets random ids of its vocabulary, of the same lengths.
+
+    Raises:
+        QuantizationError: if fewer than :data:`MIN_TEXTS` texts are given.
+    """
+    limits = bundle.manifest.limits
+    tokenizer = Tokenizer.load(bundle.path / "tokenizer.json", limits.vocab_size)
+    if texts is not None and len(texts) < MIN_TEXTS:
+        raise QuantizationError(f"{len(texts)} sample texts are too few to measure anything; give at least {MIN_TEXTS}")
+    length = limits.default_tokens // 2 if bundle.manifest.task in PAIRED else limits.default_tokens
+    rows = [list(e.ids) for e in tokenizer.encode(list(texts or sample_texts()), length)]
+    if texts is None and len({i for row in rows for i in row}) < min(500, limits.vocab_size // 2):
+        rng = np.random.default_rng(seed)
+        rows = [rng.integers(0, limits.vocab_size, max(len(row), 2)).tolist() for row in rows]
+    return rows
+
+
+def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
+    """Make rows of token ids into what the task of a bundle reads: as they are, in pairs, or with masks in them.
+
+    Each row is followed by the next one where two are needed, and the last by the first.
+    """
+    task, limits = bundle.manifest.task, bundle.manifest.limits
+    if task in PAIRED:
+        pairs = [(list(row), list(rows[(i + 1) % len(rows)])[1:]) for i, row in enumerate(rows)]
+        samples = [Sample(one + other, [0] * len(one) + [1] * len(other)) for one, other in pairs]
+        return [Sample(s.ids[: limits.max_tokens], s.types[: limits.max_tokens]) for s in samples]
+    if task != "fill-mask":
+        return [Sample(row, [0] * len(row)) for row in rows]
+    mask = mask_id(bundle)
+    samples = []
+    for row in rows:
+        inner = range(1, len(row) - 1) or range(len(row))
+        chosen = inner[len(inner) // 2 % MASK_EVERY :: MASK_EVERY]
+        samples.append(Sample([mask if i in chosen else token for i, token in enumerate(row)], [0] * len(row), chosen))
+    return samples
+
+
+def mask_id(bundle: Bundle) -> int:
+    """Return the id of the mask token.
+
+    Raises:
+        QuantizationError: if the tokenizer does not have it.
+    """
+    import tokenizers
+
+    token = bundle.manifest.settings.get("mask_token")
+    found = tokenizers.Tokenizer.from_file(str(bundle.path / "tokenizer.json")).token_to_id(str(token))
+    if found is None:
+        raise QuantizationError(f"{bundle.path}: the tokenizer has no mask token {token!r}; export the bundle again")
+    return int(found)
+
+
+def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple[list[int], Batch]]:
+    """Pad samples into batches with the ``inputs`` of a graph; each comes with the numbers of its samples."""
+    batches = []
+    for indices in plan_batches([len(sample.ids) for sample in samples], BATCH_TOKENS):
+        length = max(len(samples[i].ids) for i in indices)
+        ids, mask, types = (np.zeros((len(indices), length), np.int64) for _ in range(3))
+        chosen: list[int] = []
+        for at, i in enumerate(indices):
+            size = len(samples[i].ids)
+            ids[at, :size], mask[at, :size], types[at, :size] = samples[i].ids, 1, samples[i].types
+            chosen.extend(at * length + position for position in samples[i].chosen)
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        values["logits_indices"] = np.array(chosen, np.int64)
+        feeds = {name: value for name, value in values.items() if name in inputs}
+        batches.append((list(indices), Batch("samples", feeds)))
+    return batches

@@ -1,0 +1,100 @@
+"""What each task makes of a checkpoint: the module to render, its signature, and the settings of the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from edgebert.checkpoints import Checkpoint
+from edgebert.models.heads import POOLINGS, HeadedBert, SentenceEncoder
+from edgebert_exporters.signature import TASKS, Signature, encoder_signature
+from edgebert_runtime.errors import ExportError
+
+# The options of export_checkpoint that mean something for each task.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(TASKS, ()),
+    "embed": ("pooling", "normalize"),
+    "classify": ("problem", "labels"),
+    "tag": ("labels",),
+}
+
+
+@dataclass(frozen=True)
+class TaskModel:
+    """A checkpoint made ready for its task; ``settings`` is what the manifest tells the engine."""
+
+    module: nn.Module
+    signature: Signature
+    settings: dict[str, Any]
+
+
+def check_options(task: str, options: dict[str, Any]) -> None:
+    """Refuse a task that does not exist, and options that were given and do not belong to ``task``.
+
+    Raises:
+        ExportError: naming what is wrong.
+    """
+    if task not in TASKS:
+        raise ExportError(f"task {task!r} is not one of {', '.join(TASKS)}")
+    for name, value in options.items():
+        if value is not None and name not in OPTIONS[task]:
+            owners = " and ".join(task for task in TASKS if name in OPTIONS[task])
+            raise ExportError(
+                f"{name}={value!r:.60} means nothing for the task {task}, only for {owners}; leave it out"
+            )
+
+
+def prepare(checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None) -> TaskModel:
+    """Load the weights of ``checkpoint`` and make it ready for its task.
+
+    Raises:
+        ExportError: if sentence vectors are asked for and nobody says how to pool them.
+        CheckpointError: if weights are not finite, or the files have changed since they were opened.
+    """
+    config = checkpoint.config
+    if checkpoint.task == "embed":
+        pooling, normalize = settle_pooling(checkpoint, pooling, normalize)
+    model = checkpoint.load_model()
+    if isinstance(model, HeadedBert):
+        module: nn.Module = model.eval()
+        width, settings = model.head.config.num_outputs, head_settings(checkpoint)
+    else:
+        assert pooling is not None, f"the task {checkpoint.task} came without its head"
+        module = SentenceEncoder(model, pooling, bool(normalize)).eval()
+        width = config.hidden_size
+        settings = {"pooling": pooling, "normalize": bool(normalize), "dim": width}
+    return TaskModel(module, encoder_signature(checkpoint.task, width, config.type_vocab_size), settings)
+
+
+def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what the engine of a task with a head has to know."""
+    labels = list(checkpoint.labels)
+    settings: dict[str, dict[str, Any]] = {
+        "classify": {"labels": labels, "problem": checkpoint.problem},
+        "next-sentence": {"labels": labels, "problem": "single_label"},
+        "rerank": {"activation": checkpoint.activation},
+        "multiple-choice": {},
+        "tag": {"labels": labels},
+        "answer": {},
+        "fill-mask": {"mask_token": checkpoint.mask_token},
+    }
+    return settings[checkpoint.task]
+
+
+def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
+    """Choose the options given, else what the checkpoint says.
+
+    Raises:
+        ExportError: if the pooling is unknown, or nobody gives one; a guess would make vectors that look right.
+    """
+    pooling = pooling or checkpoint.pooling
+    if pooling is None:
+        raise ExportError(
+            f"{checkpoint.path} holds no 1_Pooling/config.json, so it does not say how token vectors become a "
+            "sentence vector; give --pooling mean, cls, max or last"
+        )
+    if pooling not in POOLINGS:
+        raise ExportError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+    return pooling, bool(checkpoint.normalize if normalize is None else normalize)
