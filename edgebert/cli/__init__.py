@@ -15,7 +15,11 @@ from edgebert import __version__
 from edgebert.cli.errors import boundary
 from edgebert.cli.logs import log_to_stderr, logging_options, unwrapped
 
-COMMANDS = ("export", "quantize", "verify", "info", "embed", "bench", "doctor")
+COMMANDS = (
+    *("export", "quantize", "verify", "info"),
+    *("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask"),
+    *("bench", "doctor"),
+)
 
 
 class LazyGroup(click.Group):
@@ -31,10 +35,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command called ``cmd_name``: it has the name of its module."""
+        """Import the command called ``cmd_name``: it has the name of its module, with dashes."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"edgebert.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"edgebert.cli.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -56,6 +61,8 @@ def main(ctx: click.Context) -> None:
     Example:
         edgebert export all-MiniLM-L6-v2/ minilm/
         edgebert embed minilm/ "A text." "Another text."
+
+    A bundle has one task, and the task one command: embed, classify, rerank, choose, tag, answer or fill-mask.
 
     Results go to standard output, everything else to standard error.
 

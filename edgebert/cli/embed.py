@@ -3,60 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
 from edgebert.cli.logs import Command
-from edgebert.cli.options import FOLDER, bundle_argument, engine_options
-from edgebert.cli.output import count_progress
-from edgebert.cli.texts import Errors, Window, argument_windows, file_size, line_windows
+from edgebert.cli.options import FOLDER, bundle_argument, request_options, stride_option, texts_options
+from edgebert.cli.reading import reading
 from edgebert.cli.vectors import NumpyFile, write_json, write_text
+from edgebert.cli.verbs import Request
+
+if TYPE_CHECKING:
+    from edgebert_runtime import Embedder
 
 
 @click.command(cls=Command)
 @bundle_argument
-@click.argument("texts", nargs=-1)
-@click.option(
-    "--input", "file", type=FOLDER, metavar="FILE", show_default="standard input", help="Read texts, UTF-8, one a line."
-)
+@texts_options("[TEXTS]...")
 @click.option(
     "--output", type=FOLDER, metavar="FILE.npy", help="Write float32 of shape (texts, dim) to a NumPy file, or nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="Write a JSON object a line: index, vector, tokens, truncated.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help="Where a text is cut, in tokens."
+    "--windows",
+    type=click.Choice(["mean"]),
+    show_default="cut it",
+    help="What to do with a text that is too long: split it into windows of --max-tokens, and average their vectors.",
 )
-@click.option("--no-truncate", is_flag=True, help="Fail if a text is longer, instead of cutting it.")
-@click.option(
-    "--max-batch-tokens",
-    type=click.IntRange(min=1),
-    show_default="the engine's",
-    help="Size of a batch, in tokens with padding. Smaller takes less memory.",
-)
-@click.option(
-    "--errors",
-    type=click.Choice(["strict", "replace"]),
-    default="strict",
-    help="What to do with text that is not valid Unicode: fail, or put U+FFFD in its place.",
-)
-@engine_options
-def embed(
-    bundle: Path,
-    texts: tuple[str, ...],
-    file: Path | None,
-    output: Path | None,
-    as_json: bool,
-    max_tokens: int | None,
-    no_truncate: bool,
-    max_batch_tokens: int | None,
-    errors: Errors,
-    device: str,
-    threads: int | None,
-) -> None:
+@stride_option("0")
+@request_options(json_help="Write a JSON object a line: index, vector, tokens, truncated.")
+def embed(request: Request, output: Path | None, windows: str | None, stride: int | None) -> None:
     r"""Turn TEXTS, or each line of standard input, into vectors.
 
     \b
@@ -64,60 +40,31 @@ def embed(
         edgebert embed minilm/ "A text." "Another text."
         edgebert embed minilm/ --input texts.txt --output vectors.npy
         zcat texts.gz | edgebert embed minilm/ --json | gzip > vectors.jsonl.gz
+        edgebert embed minilm/ --windows mean --stride 32 < long.txt
 
     Prints a line for each text, in order: its numbers, separated by spaces. An empty line is an empty text and has a
     vector too. Texts are read, embedded and written as they come, in bounded memory. Put -- before a text that starts
     with a dash.
     """
-    check_options(texts, file, output, as_json)
-    with contextlib.ExitStack() as stack:
-        windows, total = open_texts(stack, texts, file, errors)
-        destination = stack.enter_context(NumpyFile(output)) if output else None
-        import edgebert_runtime
-
-        engine = edgebert_runtime.load(bundle, device=device, threads=threads)
-        write = destination.start(engine.dim) if destination else write_json if as_json else write_text
-        advance = stack.enter_context(count_progress(total, shown=output is not None or not sys.stdout.isatty()))
-        cut = 0
-        for window in windows:
-            with window.naming():
-                result = engine.embed_detailed(
-                    window.texts,
-                    max_tokens=max_tokens,
-                    truncate=not no_truncate,
-                    max_batch_tokens=max_batch_tokens,
-                    errors=errors,
-                )
-            write(result, window.first)
-            advance(len(window.texts) if total is None else window.read)
-            cut += sum(map(bool, result.truncated))
-    if cut:
-        click.echo(f"edgebert: texts cut because they were too long: {cut:,} (see --max-tokens)", err=True)
+    check_options(request, output, windows, stride)
+    with reading(request) as texts, NumpyFile(output) if output else contextlib.nullcontext() as destination:
+        engine: Embedder = request.load()
+        write = destination.start(engine.dim) if destination else write_json if request.as_json else write_text
+        options = {"windows": windows, "stride": stride or 0, **request.keywords}
+        for first, result in texts.results(
+            lambda part: engine.embed_detailed(part, **options), shown=output is not None
+        ):
+            write(result, first)
+            texts.cut += int(result.truncated.sum())
 
 
-def check_options(texts: tuple[str, ...], file: Path | None, output: Path | None, as_json: bool) -> None:
-    """Refuse options that exclude each other."""
-    if texts and file:
-        raise click.UsageError("Give texts as arguments or with --input, not both.")
-    if output and as_json:
+def check_options(request: Request, output: Path | None, windows: str | None, stride: int | None) -> None:
+    """Refuse options that exclude each other, or need each other."""
+    if output and request.as_json:
         raise click.UsageError("Give --json or --output, not both: --output writes a NumPy file.")
     if output and output.suffix != ".npy":
         raise click.UsageError(f"--output writes a NumPy file: call it {output.stem or 'vectors'}.npy.")
-
-
-def open_texts(
-    stack: contextlib.ExitStack, texts: tuple[str, ...], file: Path | None, errors: Errors
-) -> tuple[Iterator[Window], int | None]:
-    """Return the texts, and how much there is to read if that is known."""
-    if texts:
-        return argument_windows(texts), sum(map(len, texts))
-    stream: BinaryIO
-    if file and str(file) != "-":
-        stream, name = stack.enter_context(file.open("rb")), click.format_filename(file)
-    else:
-        if sys.stdin is None:
-            raise click.UsageError("Standard input is closed: give texts as arguments or with --input.")
-        stream, name = sys.stdin.buffer, "standard input"
-        if stream.isatty():
-            click.echo("edgebert: reading texts from the terminal, one a line; Ctrl-D ends them", err=True)
-    return line_windows(stream, name, errors), file_size(stream)
+    if stride is not None and windows is None:
+        raise click.UsageError("--stride is for --windows: without them a text is cut.")
+    if windows and not request.keywords["truncate"]:
+        raise click.UsageError("Give --windows or --no-truncate, not both: windows leave nothing to cut.")

@@ -7,16 +7,21 @@ from pathlib import Path
 import click
 
 from edgebert.cli.logs import Command
-from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
-from edgebert.cli.output import echo_json, echo_table, flatten, step_progress
-from edgebert.cli.summary import as_dict, echo_verification, headline
+from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option, pickle_option
+from edgebert.cli.output import echo_json, echo_table, step_progress
+from edgebert.cli.summary import as_dict, echo_verification, headline, settings
+from edgebert.cli.texts import read_texts
+from edgebert.cli.verbs import VERBS
 
 
 @click.command(cls=Command)
 @click.argument("checkpoint", type=FOLDER)
 @bundle_argument
 @click.option(
-    "--task", type=click.Choice(["embed"]), show_default="what the checkpoint is for", help="What the bundle is for."
+    "--task",
+    type=click.Choice(list(VERBS)),
+    show_default="what the checkpoint is for",
+    help="What the bundle is for.",
 )
 @click.option(
     "--target",
@@ -36,6 +41,20 @@ from edgebert.cli.summary import as_dict, echo_verification, headline
     show_default="what the checkpoint says",
     help="Whether to scale vectors to length 1.",
 )
+@click.option(
+    "--problem",
+    type=click.Choice(["single_label", "multi_label", "regression"]),
+    show_default="what the checkpoint says",
+    help="Task classify: whether a text has one label, any number of them, or numbers of its own.",
+)
+@click.option(
+    "--labels",
+    type=FOLDER,
+    metavar="FILE",
+    show_default="what the checkpoint says",
+    help="Tasks classify and tag: names of the labels, UTF-8, one a line, in the order of the model's outputs.",
+)
+@pickle_option
 @force_option
 @json_option
 def export(
@@ -45,6 +64,9 @@ def export(
     target: str,
     pooling: str | None,
     normalize: bool | None,
+    problem: str | None,
+    labels: Path | None,
+    allow_pickle: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -53,9 +75,12 @@ def export(
     \b
     Example:
         edgebert export all-MiniLM-L6-v2/ minilm/
+        edgebert export bert-base-uncased/ bert/ --task fill-mask
+        edgebert export my-classifier/ topics/ --problem multi_label --labels names.txt
 
     CHECKPOINT is a local folder with config.json, safetensors and the tokenizer's files. The result is compared with
-    PyTorch over batches, lengths and paddings. If it differs, that is an error, and BUNDLE is left as it was.
+    PyTorch over batches, lengths and paddings. If it differs, that is an error, and BUNDLE is left as it was. Which
+    command runs it depends on its task.
     """
     import edgebert_exporters
 
@@ -67,11 +92,14 @@ def export(
             target=target,
             pooling=pooling,
             normalize=normalize,
+            problem=problem,
+            labels=None if labels is None else read_texts(labels, "labels"),
+            allow_pickle=allow_pickle,
             force=force,
             progress=progress,
         )
     if as_json:
         echo_json(as_dict(made))
         return
-    echo_table([*headline(made), *flatten(made.manifest.settings)])
+    echo_table([*headline(made), *settings(made)])
     echo_verification(made)

@@ -8,8 +8,8 @@ import click
 
 from edgebert.cli.logs import Command
 from edgebert.cli.options import bundle_argument, json_option
-from edgebert.cli.output import echo_json, echo_table, flatten, size
-from edgebert.cli.summary import as_dict, details, echo_report, echo_verification, headline
+from edgebert.cli.output import echo_json, echo_table, size
+from edgebert.cli.summary import as_dict, details, echo_report, echo_verification, headline, settings
 
 
 @click.command(cls=Command)
@@ -32,7 +32,7 @@ def info(bundle: Path, as_json: bool) -> None:
         return
     manifest = opened.manifest
     echo_table([*headline(opened), *details(opened)])
-    echo_table(flatten(manifest.settings), title="settings")
+    echo_table(settings(opened), title="settings")
     echo_verification(opened)
     echo_report(opened)
     echo_table([(name, size(entry.bytes)) for name, entry in manifest.files.items()], title="files")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from edgebert.cli.texts import Errors
+from edgebert.cli.verbs import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +23,29 @@ json_option: Callable[[F], F] = click.option(
 force_option: Callable[[F], F] = click.option(
     "--force", is_flag=True, help="Replace the destination if it is there; the old one stays until the new is complete."
 )
+pickle_option: Callable[[F], F] = click.option(
+    "--allow-pickle",
+    is_flag=True,
+    help="Read weights from pytorch_model.bin where there are no safetensors. It is read with torch's weights_only, "
+    "which builds tensors and nothing else; still, a pickle is a program: allow it from a source you trust.",
+)
+
+
+def top_k_option(default: int | None, what: str) -> Callable[[F], F]:
+    """Return ``--top-k``: how many results to print, all unless there is a default."""
+    return click.option(
+        "--top-k", type=click.IntRange(min=1), default=default, show_default=True if default else "all", help=what
+    )
+
+
+def stride_option(default: str) -> Callable[[F], F]:
+    """Return ``--stride``."""
+    return click.option(
+        "--stride",
+        type=click.IntRange(min=0),
+        show_default=default,
+        help="How many tokens a window shares with the one before it.",
+    )
 
 
 def engine_options(function: F) -> F:
@@ -36,3 +63,81 @@ def engine_options(function: F) -> F:
         help="Number of threads.",
     )
     return device(threads(function))
+
+
+def texts_options(metavar: str) -> Callable[[F], F]:
+    """Add the texts to run over: arguments, the lines of ``--input``, or those of standard input."""
+    texts = click.argument("texts", nargs=-1, metavar=metavar)
+    file = click.option(
+        "--input",
+        "file",
+        type=FOLDER,
+        metavar="FILE",
+        show_default="standard input",
+        help="Read texts, UTF-8, one a line.",
+    )
+    return lambda function: texts(file(function))
+
+
+def request_options(*, json_help: str, cuts: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add what every command that runs an engine takes, and hand it to the command as a :class:`Request`.
+
+    ``cuts`` says whether longer texts are cut; otherwise they are read in windows, and nothing is lost.
+    """
+    tokens = "Where a text is cut, in tokens." if cuts else "Length of a window, in tokens."
+    options = [
+        click.option("--json", "as_json", is_flag=True, help=json_help),
+        click.option("--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help=tokens),
+        click.option("--no-truncate", is_flag=True, help="Fail if a text is longer, instead of cutting it."),
+        click.option(
+            "--max-batch-tokens",
+            type=click.IntRange(min=1),
+            show_default="the engine's",
+            help="Size of a batch, in tokens with padding. Smaller takes less memory.",
+        ),
+        click.option(
+            "--errors",
+            type=click.Choice(["strict", "replace"]),
+            default="strict",
+            help="What to do with text that is not valid Unicode: fail, or put U+FFFD in its place.",
+        ),
+        engine_options,
+    ]
+    if not cuts:
+        del options[2]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        decorated = gathering(function)
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def gathering(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a callback that makes a :class:`Request` of the shared options."""
+
+    @functools.wraps(function)
+    def gather(
+        bundle: Path,
+        device: str,
+        threads: int | None,
+        as_json: bool,
+        max_tokens: int | None,
+        max_batch_tokens: int | None,
+        errors: Errors,
+        no_truncate: bool | None = None,
+        texts: tuple[str, ...] = (),
+        file: Path | None = None,
+        **others: Any,
+    ) -> None:
+        if texts and file:
+            raise click.UsageError("Give texts as arguments or with --input, not both.")
+        keywords = {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens, "errors": errors}
+        if no_truncate is not None:
+            keywords["truncate"] = not no_truncate
+        verb = click.get_current_context().info_name or ""
+        function(Request(verb, bundle, device, threads, as_json, errors, keywords, texts, file), **others)
+
+    return gather

@@ -1,4 +1,4 @@
-"""How results are printed: JSON, tables, sizes, and progress on standard error."""
+"""How figures are printed: JSON, tables, sizes, and progress on standard error."""
 
 from __future__ import annotations
 
@@ -101,11 +101,18 @@ def step_progress() -> Iterator[StepProgress | None]:
 
 
 @contextlib.contextmanager
-def count_progress(total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
+def call_progress(label: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield what the ``progress`` of an engine's method may be, to show a bar for one call, or None."""
+    with step_progress() as progress:
+        yield progress and (lambda done, total: progress(label, done, total or done))
+
+
+@contextlib.contextmanager
+def count_progress(total: int | None, shown: bool, label: str) -> Iterator[Callable[[int], object]]:
     """Yield a function that moves a bar by a number of units; ``total`` is None if nobody knows the end."""
     if not (shown and stderr_is_terminal()):
         yield lambda _count: None
         return
     endless: Iterator[None] = (None for _ in ())  # click asks for a length, or for an iterable without one
-    with click.progressbar(endless, length=total, label="embed", show_pos=total is None, file=sys.stderr) as bar:
+    with click.progressbar(endless, length=total, label=label, show_pos=total is None, file=sys.stderr) as bar:
         yield bar.update

@@ -35,7 +35,8 @@ from edgebert.cli.texts import read_texts
     "--min-agreement",
     type=click.FloatRange(0, 1),
     show_default="0.99",
-    help="Fail if the mean cosine between new and old vectors is less than this, from 0 to 1.",
+    help="Fail if new and old results agree less than this, from 0 to 1: their mean cosine, or their correlation where "
+    "a text gives one number.",
 )
 @force_option
 @json_option

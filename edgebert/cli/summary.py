@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgebert.cli.output import Row, echo_table, number, size
+from edgebert.cli.output import Row, echo_table, flatten, number, size
 
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
+
+# What only some tasks measure after quantization: the figure, its label, and what it says.
+MEASURES = (
+    ("nearest_flips", "neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
+    ("top1_agreement", "top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
+    ("kl_mean", "divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
+    ("correlation", "correlation", "{correlation:.4f} between scores before and after"),
+)
 
 
 def as_dict(bundle: Bundle) -> dict[str, Any]:
@@ -53,6 +61,12 @@ def details(bundle: Bundle) -> list[Row]:
     return rows
 
 
+def settings(bundle: Bundle) -> list[Row]:
+    """Give what the task's engine is told: pooling, labels and the like."""
+    found = bundle.manifest.settings
+    return list(flatten(found)) if found else []
+
+
 def echo_verification(bundle: Bundle) -> None:
     """Print what was compared when the bundle was made, and how far it was off."""
     figures = bundle.manifest.verification
@@ -68,7 +82,7 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
     alone, reference = figures["rows_alone"], figures.get("reference")
     rows = [
         ("files", f"{figures['files']} files are what the manifest lists"),
-        ("golden", f"cosine {figures['golden_cosine']:.4f} to the vector that was stored when the bundle was made"),
+        ("golden", f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"),
         ("batching", f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"),
     ]
     if reference and "max_error" in reference:
@@ -97,7 +111,7 @@ def echo_report(bundle: Bundle) -> None:
     rows = [
         ("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}"),
         ("agreement", f"cosine to float32 {found['cosine_mean']:.4f} on average, {found['cosine_min']:.4f} at least"),
-        ("neighbours", f"{found['nearest_flips']:.1%} of {found['texts']} texts have another nearest text"),
+        *((label, text.format(**found)) for key, label, text in MEASURES if key in found),
         ("batches", f"cosine of a text alone to itself in a batch {found['alone_in_batch_cosine_min']:.4f} at least"),
     ]
     for row in report["speed"]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -23,7 +23,11 @@ OPTIONS = {
     'pass errors="replace"': "give --errors replace",
     "with truncate=True": "by leaving out --no-truncate",
     "max_batch_tokens": "--max-batch-tokens",
+    "max_answer_tokens": "--max-answer-tokens",
     "max_tokens": "--max-tokens",
+    "stride=": "--stride ",
+    "top_k=": "--top-k ",
+    "targets: ": "--target: ",
 }
 REMEDY = "convert it, or give --errors replace"
 Errors = Literal["strict", "replace"]
@@ -41,25 +45,27 @@ class Window:
     read: int
     source: str | None
 
-    @contextlib.contextmanager
-    def naming(self) -> Iterator[None]:
-        """Say in errors which text it is, and which option helps, in the words of the command line.
+    def naming(self) -> contextlib.AbstractContextManager[None]:
+        """Say in errors which text it is, in the words of the command line."""
+        return naming(lambda match: called(self.first + int(match[1]), self.source))
 
-        An engine counts the texts of one call from 0, and knows nothing of the files from which they came.
-        """
-        from edgebert_runtime.errors import EdgebertError
 
-        try:
-            yield
-        except EdgebertError as error:
-            message = re.sub(r"\btext (\d+)\b", self.rename, str(error), count=1)
-            for ours, theirs in OPTIONS.items():
-                message = message.replace(ours, theirs)
-            raise Failure(message) from error
+@contextlib.contextmanager
+def naming(name: Callable[[re.Match[str]], str], pattern: str = r"\btext (\d+)\b") -> Iterator[None]:
+    """Say in errors which text it is, and which option helps, in the words of the command line.
 
-    def rename(self, match: re.Match[str]) -> str:
-        """Replace an index in this window."""
-        return called(self.first + int(match[1]), self.source)
+    An engine counts the texts of one call from 0, and knows nothing of where they came from; ``name`` returns what
+    users call the one that matches ``pattern``.
+    """
+    from edgebert_runtime.errors import EdgebertError
+
+    try:
+        yield
+    except EdgebertError as error:
+        message = re.sub(pattern, name, str(error), count=1)
+        for ours, theirs in OPTIONS.items():
+            message = message.replace(ours, theirs)
+        raise Failure(message) from error
 
 
 def called(index: int, source: str | None) -> str:
@@ -118,8 +124,8 @@ def decode(line: bytes, name: str, errors: Errors, remedy: str) -> str:
         ) from error
 
 
-def read_texts(file: Path) -> list[str]:
-    """Read all texts of ``file``; empty lines are left out.
+def read_texts(file: Path, what: str = "texts") -> list[str]:
+    """Read all texts, or what else there is, of ``file``; empty lines are left out.
 
     Raises:
         Failure: if there are none, or the file is not UTF-8.
@@ -133,7 +139,7 @@ def read_texts(file: Path) -> list[str]:
             if text.strip()
         ]
     if not texts:
-        raise Failure(f"{name} holds no texts; write one a line")
+        raise Failure(f"{name} holds no {what}; write one a line")
     return texts
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edgebert.cli.logs import Command
-from edgebert.cli.options import FOLDER, bundle_argument, json_option
+from edgebert.cli.options import FOLDER, bundle_argument, json_option, pickle_option
 from edgebert.cli.output import echo_json, echo_table, step_progress
 from edgebert.cli.summary import verified
 
@@ -15,8 +15,9 @@ from edgebert.cli.summary import verified
 @click.command(cls=Command)
 @bundle_argument
 @click.argument("checkpoint", type=FOLDER, required=False)
+@pickle_option
 @json_option
-def verify(bundle: Path, checkpoint: Path | None, as_json: bool) -> None:
+def verify(bundle: Path, checkpoint: Path | None, allow_pickle: bool, as_json: bool) -> None:
     r"""Check that BUNDLE is whole and computes what it should.
 
     \b
@@ -29,7 +30,7 @@ def verify(bundle: Path, checkpoint: Path | None, as_json: bool) -> None:
     import edgebert_exporters
 
     with step_progress() as progress:
-        figures = edgebert_exporters.verify_bundle(bundle, checkpoint, progress=progress)
+        figures = edgebert_exporters.verify_bundle(bundle, checkpoint, allow_pickle=allow_pickle, progress=progress)
     if as_json:
         echo_json(figures)
     else:

@@ -1,20 +1,28 @@
-"""An engine that needs no bundle; run as a script, the command line over that engine.
+"""An engine that needs no bundle, of the task that the bundle is called; run as a script, the command line over it.
 
-The vector of a text is ``[len(text), ord(first character), 0.1]``. The text ``slow`` takes a minute, ``boom`` raises,
+The vector of a text is ``[len(text), ord(first character), 0.1]``; scores come from the length of a text, and the
+spans of ``tag`` and ``answer`` are the words with a capital. The text ``slow`` takes a minute, ``boom`` raises,
 ``stop`` is an interrupt within exec(), where the import of a large library spends much of its time.
 """
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgebert.cli.verbs import VERBS
+from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Ranked
 from edgebert_runtime.errors import InputError, LimitError
+
+THIRD = float(np.float32(1 / 3))  # as engines give it: 0.3333333432674408
 
 
 @dataclass(frozen=True)
@@ -26,12 +34,26 @@ class FakeResult:
 
 @dataclass
 class FakeEngine:
+    task: str = "embed"
+    problem: str = "single_label"
+    labels: tuple[str, ...] = ("low", "mid", "high")
+    scores: tuple[float, ...] = (0.1, 0.2, 0.7)
     dim: int = 3
     default_tokens: int = 8
     calls: list[dict[str, Any]] = field(default_factory=list)
     loads: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
 
-    def embed_detailed(self, texts: list[str], **options: Any) -> FakeResult:
+    @property
+    def bundle(self) -> Any:
+        return SimpleNamespace(manifest=SimpleNamespace(task=self.task))
+
+    def load(self, folder: Path, **options: Any) -> FakeEngine:
+        self.loads.append((folder, options))
+        self.task = folder.name if folder.name in VERBS else "embed"
+        return self
+
+    def read(self, texts: Sequence[str], options: dict[str, Any]) -> NDArray[np.int64]:
+        """Remember the call, do what the texts say, and return the number of tokens of each."""
         self.calls.append({"texts": len(texts), **options})
         limit = options.get("max_tokens") or self.default_tokens
         if "slow" in texts:
@@ -45,14 +67,65 @@ class FakeEngine:
             longest = int(np.argmax(counts > limit))
             remedy = "raise max_tokens, or let it be cut with truncate=True"
             raise LimitError(f"text {longest} has more than {limit} tokens; {remedy}")
+        return counts
+
+    def cuts(self, texts: Sequence[str], options: dict[str, Any]) -> list[bool]:
+        limit = options.get("max_tokens") or self.default_tokens
+        return [bool(count > limit) for count in self.read(texts, options)]
+
+    def embed_detailed(self, texts: list[str], **options: Any) -> FakeResult:
+        counts = self.read(texts, options)
+        limit = options.get("max_tokens") or self.default_tokens
         rows = [(len(text), ord(text[0]) if text else 0, 0.1) for text in texts]
         vectors = np.array(rows, np.float32).reshape(-1, self.dim)
         return FakeResult(vectors, counts.clip(max=limit), counts > limit)
+
+    def stream(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> Iterator[Any]:
+        if self.task == "tag":
+            for text, _ in zip(texts, self.read(texts, options), strict=True):
+                yield [Entity("NAME", THIRD, *span, text[slice(*span)]) for span in capitals(text)]
+            return
+        joined = texts if pairs is None else [f"{a}|{b}" for a, b in zip(texts, pairs, strict=True)]
+        options["joined"] = joined
+        for cut in self.cuts(texts, options):
+            scores = np.array(self.scores, np.float32)
+            best = 0 if self.problem == "regression" else int(scores.argmax())
+            yield Classification(self.labels[best], float(scores[best]), scores, cut)
+
+    def rerank(self, query: str, passages: list[str], *, top_k: int | None, **options: Any) -> list[Ranked]:
+        return [Ranked(*rest) for rest in self.ranked(passages, options | {"query": query})][:top_k]
+
+    def choose(self, prompt: str, choices: tuple[str, ...], **options: Any) -> list[Choice]:
+        return [Choice(*rest) for rest in self.ranked(choices, options | {"prompt": prompt})]
+
+    def ranked(self, texts: Sequence[str], options: dict[str, Any]) -> list[tuple[int, float, str, bool]]:
+        cuts = self.cuts(texts, options)
+        order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        return [(index, THIRD * len(texts[index]), texts[index], cuts[index]) for index in order]
+
+    def answer_many(self, pairs: list[tuple[str, str]], *, top_k: int, **options: Any) -> list[list[Answer]]:
+        self.read([question for question, _ in pairs], {"contexts": [context for _, context in pairs], **options})
+        nothing = [Answer("", 0.5, 0, 0)] if options["handle_impossible_answer"] else []
+        found = [[Answer(c[slice(*span)], THIRD, *span) for span in capitals(c)] for _, c in pairs]
+        return [(nothing + answers)[:top_k] for answers in found]
+
+    def fill(self, texts: list[str], *, top_k: int, targets: Any, **options: Any) -> list[list[list[Filling]]]:
+        self.read(texts, {"targets": targets, **options})
+        words = (targets or ("sun", "moon", "star"))[:top_k]
+        return [[fillings(text, *mask.span(), words) for mask in re.finditer("_", text)] for text in texts]
+
+
+def capitals(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"[A-Z]\S*", text)]
+
+
+def fillings(text: str, start: int, end: int, words: Sequence[str]) -> list[Filling]:
+    return [Filling(w, len(w), THIRD, text[:start] + w + text[end:], start, start + len(w)) for w in words]
 
 
 if __name__ == "__main__":
     import edgebert_runtime
     from edgebert.cli import main
 
-    edgebert_runtime.load = lambda folder, **_options: FakeEngine()  # type: ignore[assignment]
+    edgebert_runtime.load = FakeEngine().load  # type: ignore[assignment]
     main()

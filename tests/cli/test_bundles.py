@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import edgebert_exporters
 import edgebert_runtime
@@ -42,7 +44,9 @@ def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_
     assert made["verification"]["batches"] > 0
 
 
-def test_export_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_hands_its_options_on(
+    run: Any, fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, Any] = {}
 
     def export_checkpoint(*args: Any, **options: Any) -> Bundle:
@@ -51,8 +55,26 @@ def test_export_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: p
 
     monkeypatch.setattr(edgebert_exporters, "export_checkpoint", export_checkpoint, raising=False)
     assert run("export", "c", "b").exit_code == 0
-    plain = {"task": None, "target": "cpu", "pooling": None, "normalize": None, "force": False, "progress": None}
+    names = ("task", "pooling", "normalize", "problem", "labels", "progress")
+    plain = {**dict.fromkeys(names), "target": "cpu", "allow_pickle": False, "force": False}
     assert seen == {"args": (Path("c"), Path("b")), **plain}
+    (tmp_path / "names.txt").write_text("good news\nbad news\n")
+    options = ["--task", "classify", "--problem", "multi_label", "--labels", tmp_path / "names.txt", "--allow-pickle"]
+    assert run("export", "c", "b", *options).exit_code == 0
+    given = {"task": "classify", "problem": "multi_label", "labels": ["good news", "bad news"], "allow_pickle": True}
+    assert seen == {"args": (Path("c"), Path("b")), **plain, **given}
+
+
+def test_pickles_are_read_if_the_user_says_so(run: Any, checkpoint: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "pickled"))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    refused = run("export", folder, tmp_path / "b")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "--allow-pickle" in refused.stderr
+    assert run("export", folder, tmp_path / "b", "--allow-pickle").exit_code == 0
+    assert run("verify", tmp_path / "b", folder).exit_code == 1
+    assert "reference" in run("verify", tmp_path / "b", folder, "--allow-pickle").stdout
 
 
 def test_export_of_no_checkpoint_fails_and_leaves_nothing(run: Any, tmp_path: Path) -> None:

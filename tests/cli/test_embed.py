@@ -64,9 +64,11 @@ def test_options_reach_the_engine(run: Any, engine: Any) -> None:
     options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --errors replace --device auto --threads 2"
     assert run("embed", "b", "a", *options.split()).exit_code == 0
     assert engine.loads == [(Path("b"), {"device": "auto", "threads": 2})]
-    assert engine.calls == [
-        {"texts": 1, "max_tokens": 3, "truncate": False, "max_batch_tokens": 9, "errors": "replace"}
-    ]
+    shared = {"texts": 1, "max_tokens": 3, "max_batch_tokens": 9, "errors": "replace"}
+    assert engine.calls == [{**shared, "truncate": False, "windows": None, "stride": 0}]
+    windows = "--max-tokens 3 --max-batch-tokens 9 --errors replace --windows mean --stride 1"
+    assert run("embed", "b", "a", *windows.split()).exit_code == 0
+    assert engine.calls[1:] == [{**shared, "truncate": True, "windows": "mean", "stride": 1}]
 
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "bb", ""] * 900])
@@ -135,6 +137,10 @@ def test_a_full_disk_leaves_nothing(start: Any, tmp_path: Path) -> None:
         ["--input", "x", "text"],
         ["--max-tokens", "0"],
         ["--threads", "0"],
+        ["--stride", "1"],
+        ["--windows", "sum"],
+        ["--windows", "mean", "--stride", "-1"],
+        ["--windows", "mean", "--no-truncate"],
     ],
 )
 def test_options_that_cannot_work_are_refused(run: Any, engine: Any, args: list[str]) -> None:

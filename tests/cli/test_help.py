@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ def test_the_list_of_commands_shows_a_whole_sentence(run: Any, name: str) -> Non
 def test_commands_are_short(name: str) -> None:
     callback = commands()[name].callback
     assert callback is not None
-    code = callback.__wrapped__.__code__ if hasattr(callback, "__wrapped__") else callback.__code__
+    code = inspect.unwrap(callback).__code__
     lines = [line for _, _, line in code.co_lines() if line]
     body = max(lines) - min(line for line in lines if line > code.co_firstlineno)
     assert body <= 40

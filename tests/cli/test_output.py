@@ -81,10 +81,20 @@ def test_a_bar_for_each_step(watch: Callable[[], Terminal]) -> None:
     assert "100%" in terminal.getvalue()
 
 
+def test_a_bar_for_a_call(watch: Callable[[], Terminal]) -> None:
+    terminal = watch()
+    with output.call_progress("rerank") as progress:
+        assert progress is not None
+        progress(512, 1024)
+        progress(1024, None)
+    assert "rerank" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()
+
+
 @pytest.mark.parametrize("total", [4, None])
 def test_a_bar_for_texts(watch: Callable[[], Terminal], total: int | None) -> None:
     terminal = watch()
-    with output.count_progress(total, shown=True) as advance:
+    with output.count_progress(total, shown=True, label="embed") as advance:
         advance(1)
         advance(3)
     assert ("100%" if total else "4") in terminal.getvalue()
@@ -92,11 +102,13 @@ def test_a_bar_for_texts(watch: Callable[[], Terminal], total: int | None) -> No
 
 def test_no_bar_where_nobody_watches(watch: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watch()
-    with output.count_progress(4, shown=False) as advance:
+    with output.count_progress(4, shown=False, label="embed") as advance:
         advance(1)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with output.step_progress() as progress:
         assert progress is None
-    with output.count_progress(4, shown=True) as advance:
+    with output.call_progress("rerank") as call:
+        assert call is None
+    with output.count_progress(4, shown=True, label="embed") as advance:
         advance(1)
     assert terminal.getvalue() == ""

@@ -1,0 +1,162 @@
+"""Every command that runs an engine, over a tiny bundle of each task: what is printed is what the library gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgebert_runtime
+from edgebert.cli.verbs import VERBS
+
+TEXTS = ["the cat sat on a mat", "a dog ran , and ran in rain", "sun"]
+STDIN = "".join(f"{text}\n" for text in TEXTS)
+LONG = "the cat sat on a mat and a dog ran in rain " * 4
+TaskBundle = Callable[[str], Path]
+
+
+def rows(result: Any) -> list[list[str]]:
+    """Return the cells of what was printed."""
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+def objects(result: Any) -> list[dict[str, Any]]:
+    """Return the objects that were printed."""
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def same(printed: object, score: float) -> bool:
+    """Say whether a printed score is the float32 that the library gives."""
+    return bool(np.float32(str(printed)) == np.float32(score))
+
+
+def test_embed_windows(run: Any, task_bundle: TaskBundle) -> None:
+    engine = edgebert_runtime.load(task_bundle("embed"))
+    expected = engine.embed([LONG], max_tokens=9, windows="mean", stride=2)
+    options = ["--max-tokens", "9", "--windows", "mean", "--stride", "2", "--json"]
+    (found,) = objects(run("embed", task_bundle("embed"), LONG, *options))
+    assert np.array(found["vector"], np.float32).tolist() == expected[0].tolist()
+    assert found["truncated"] is False
+
+
+def test_classify(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("classify")
+    expected = edgebert_runtime.load(folder).classify(TEXTS)
+    printed = rows(run("classify", folder, "--top-k", "2", stdin=STDIN))
+    found = objects(run("classify", folder, "--json", *TEXTS))
+    for one, cells, item in zip(expected, printed, found, strict=True):
+        assert (cells[0], item["label"]) == (one.label, one.label)
+        assert same(cells[1], one.score)
+        assert same(cells[3], np.sort(one.scores)[-2])
+        assert np.array(list(item["scores"].values()), np.float32).tolist() == one.scores.tolist()
+    (cut,) = run("classify", folder, "--max-tokens", "5", LONG).stderr.splitlines()
+    assert cut == "edgebert: texts cut because they were too long: 1 (see --max-tokens)"
+
+
+def test_classify_pairs(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("next-sentence")
+    expected = edgebert_runtime.load(folder).classify(TEXTS[:2], TEXTS[1:])
+    printed = rows(run("classify", folder, "--pairs", stdin=f"{TEXTS[0]}\t{TEXTS[1]}\n{TEXTS[1]}\t{TEXTS[2]}\n"))
+    assert [cells[0] for cells in printed] == [one.label for one in expected]
+    assert all(same(cells[1], one.score) for cells, one in zip(printed, expected, strict=True))
+    assert "give --pairs" in run("classify", folder, *TEXTS).stderr
+
+
+def test_rerank(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("rerank")
+    expected = edgebert_runtime.load(folder).rerank("the dog", TEXTS)
+    printed = rows(run("rerank", folder, "the dog", stdin=STDIN))
+    assert [cells[1] for cells in printed] == [one.text for one in expected]
+    assert all(same(cells[0], one.score) for cells, one in zip(printed, expected, strict=True))
+    found = objects(run("rerank", folder, "the dog", *TEXTS, "--json", "--top-k", "2"))
+    assert [item["index"] for item in found] == [one.index for one in expected[:2]]
+    result = run("rerank", folder, "the dog", "--no-truncate", "--max-tokens", "9", stdin=f"sun\n{LONG}\n")
+    assert result.stderr.startswith("edgebert: error: line 2 of standard input has ")
+
+
+def test_choose(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("multiple-choice")
+    expected = edgebert_runtime.load(folder).choose("the dog", TEXTS)
+    printed = rows(run("choose", folder, "the dog", *TEXTS))
+    assert [cells[1] for cells in printed] == [one.text for one in expected]
+    assert all(same(cells[0], one.score) for cells, one in zip(printed, expected, strict=True))
+    found = objects(run("choose", folder, "the dog", *TEXTS, "--json"))
+    assert [item["index"] for item in found] == [one.index for one in expected]
+    assert "choice 2 has the lone surrogate" in run("choose", folder, "the dog", "a", "\udcff").stderr
+    result = run("choose", folder, "the dog", "sun", LONG, "--no-truncate", "--max-tokens", "9")
+    assert result.stderr.startswith("edgebert: error: a choice with the prompt has ")
+    assert run("choose", folder, "the dog", "sun", "\udcff", "--errors", "replace").exit_code == 0
+
+
+@pytest.mark.parametrize("aggregation", ["none", "simple", "first", "max"])
+def test_tag(run: Any, task_bundle: TaskBundle, aggregation: str) -> None:
+    folder, texts = task_bundle("tag"), [*TEXTS, LONG]
+    options = {"aggregation": aggregation, "max_tokens": 9, "stride": 2}
+    expected = edgebert_runtime.load(folder).tag(texts, **options)
+    arguments = ["--aggregation", aggregation, "--max-tokens", "9", "--stride", "2"]
+    printed = rows(run("tag", folder, *arguments, stdin=f"{STDIN}{LONG}\n"))
+    places = [(index, one) for index, entities in enumerate(expected, 1) for one in entities]
+    assert len(places) > 4
+    for cells, (index, one) in zip(printed, places, strict=True):
+        assert (*cells[:4], cells[5]) == (str(index), str(one.start), str(one.end), one.label, one.text)
+        assert texts[index - 1][int(cells[1]) : int(cells[2])] == cells[5]
+        assert same(cells[4], one.score)
+    found = objects(run("tag", folder, *arguments, "--json", *texts))
+    assert [len(item["entities"]) for item in found] == [len(entities) for entities in expected]
+
+
+def test_answer(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
+    folder = task_bundle("answer")
+    pairs = [(question, LONG.strip()) for question in TEXTS]
+    options = {"top_k": 3, "handle_impossible_answer": True, "max_answer_tokens": 4, "max_tokens": 20}
+    expected = edgebert_runtime.load(folder).answer_many(pairs, **options)
+    arguments = ["--top-k", "3", "--no-answer", "--max-answer-tokens", "4", "--max-tokens", "20"]
+    printed = rows(run("answer", folder, *TEXTS, *arguments, stdin=LONG.strip()))
+    answers = [(index, one) for index, found in enumerate(expected, 1) for one in found]
+    for cells, (index, one) in zip(printed, answers, strict=True):
+        assert (cells[0], *cells[2:]) == (str(index), str(one.start), str(one.end), one.text)
+        assert same(cells[1], one.score)
+    (tmp_path / "c.txt").write_text(LONG.strip())
+    found = objects(run("answer", folder, *TEXTS, *arguments, "--json", "--context-file", tmp_path / "c.txt"))
+    assert [[one["text"] for one in item["answers"]] for item in found] == [[o.text for o in a] for a in expected]
+    result = run("answer", folder, "sun", LONG, "--context", "the mat and the dog")
+    assert result.stderr.startswith("edgebert: error: question 2 with its context ")
+
+
+def test_fill_mask(run: Any, task_bundle: TaskBundle) -> None:
+    folder, texts = task_bundle("fill-mask"), ["the [MASK] sat on a [MASK]", "[MASK]"]
+    expected = edgebert_runtime.load(folder).fill(texts, top_k=2)
+    printed = rows(run("fill-mask", folder, "--top-k", "2", stdin="".join(f"{text}\n" for text in texts)))
+    fillings = [
+        (str(index), str(mask), one)
+        for index, masks in enumerate(expected, 1)
+        for mask, found in enumerate(masks, 1)
+        for one in found
+    ]
+    for cells, (index, mask, one) in zip(printed, fillings, strict=True):
+        assert (*cells[:2], *cells[3:]) == (index, mask, one.token, one.text)
+        assert same(cells[2], one.score)
+    found = objects(run("fill-mask", folder, "--target", "cat", "--target", "mat", "--json", texts[0]))
+    assert [{one["token"] for one in mask} for mask in found[0]["masks"]] == [{"cat", "mat"}] * 2
+    assert "line 2 of standard input has no [MASK]" in run("fill-mask", folder, stdin="[MASK]\nsun\n").stderr
+    assert "--target: 'the cat' is not one token" in run("fill-mask", folder, "[MASK]", "--target", "the cat").stderr
+
+
+@pytest.mark.parametrize("task", VERBS)
+def test_bundles_of_all_tasks_are_shown_and_measured(run: Any, task_bundle: TaskBundle, task: str) -> None:
+    folder = task_bundle(task)
+    shown = run("info", folder)
+    assert f"{task} (bert, target cpu)" in shown.stdout
+    assert ("settings" in shown.stdout) is bool(json.loads(run("info", folder, "--json").stdout)["settings"])
+    wrong = next(verb for verb in ("tag", "embed") if VERBS[task] != verb)
+    assert run(wrong, folder, "a").stderr == (
+        f"edgebert: error: {folder} is a bundle of task {task}; run 'edgebert {VERBS[task]}'\n"
+    )
+    figures = json.loads(run("bench", folder, "--seconds", "0.05", "--threads", "1", "--json").stdout)
+    assert figures["throughput"]["texts_per_second"] > 0
