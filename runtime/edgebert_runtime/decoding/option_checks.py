@@ -1,0 +1,124 @@
+"""Check the value of one option, and bring it into the one form in which the searches know it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from edgebert_runtime.errors import InputError
+from edgebert_runtime.inputs import check_whole
+
+LEAST_TEMPERATURE = 1e-5
+MOST_BEAMS = 1024
+MOST_TOKENS = 1_000_000
+
+
+def whole(name: str, value: object, low: int, high: int | None = MOST_TOKENS) -> int:
+    """Return a whole number."""
+    return check_whole(name, value, low, high)
+
+
+def real(name: str, value: object, low: float, high: float, above: bool = False) -> float:
+    """Return a number from ``low`` to ``high``, with ``above`` greater than ``low``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InputError(f"{name}={value!r:.60} is not a number")
+    number = float(value) if abs(value) <= sys.float_info.max else math.nan
+    if not low <= number <= high or (above and number == low):
+        span = f"more than {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
+        raise InputError(f"{name}={value!r:.60} is not a number that is {span}")
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name}={value!r:.60} is not True or False")
+    return bool(value)
+
+
+def stopping(name: str, value: object) -> bool | str:
+    """Return when a beam search ends."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if value == "never" and isinstance(value, str):
+        return value
+    raise InputError(f"{name}={value!r:.60} is not False, True or 'never'")
+
+
+def listed(name: str, value: object, what: str) -> list[Any]:
+    """Return the items of something that holds at least one, in an order."""
+    if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
+        raise InputError(f"{name}={value!r:.60} is not a list of {what}")
+    items = list(value)
+    if not items:
+        raise InputError(f"{name} is an empty list of {what}; leave it out, or pass None")
+    return items
+
+
+def token(name: str, value: object) -> int:
+    """Return a token id."""
+    return check_whole(name, value, 0, None)
+
+
+def tokens(name: str, value: object) -> tuple[int, ...]:
+    """Return token ids in rising order, each once; one id may stand for a list of one."""
+    if isinstance(value, (int, np.integer)):
+        return (token(name, value),)
+    return tuple(sorted({token(name, item) for item in listed(name, value, "token ids")}))
+
+
+def sequences(name: str, value: object) -> tuple[tuple[int, ...], ...]:
+    """Return sequences of token ids, each once."""
+    items = [listed(name, item, "token ids") for item in listed(name, value, "lists of token ids")]
+    return tuple(dict.fromkeys(tuple(token(name, index) for index in item) for item in items))
+
+
+def strings(name: str, value: object) -> tuple[str, ...]:
+    """Return strings that are not empty; one may stand for a list of one."""
+    items = [value] if isinstance(value, str) else listed(name, value, "strings")
+    for item in items:
+        if not isinstance(item, str) or not item:
+            raise InputError(f"{name} holds {item!r:.60}, not a string of at least one character")
+    return tuple(dict.fromkeys(items))
+
+
+def function(name: str, value: object) -> object:
+    """Return something that can be called."""
+    if not callable(value):
+        raise InputError(f"{name}={value!r:.60} is not a function of a prompt's number and its tokens so far")
+    return value
+
+
+CHECKS: dict[str, Callable[[str, object], object]] = {
+    "max_new_tokens": partial(whole, low=1),
+    "min_new_tokens": partial(whole, low=0),
+    "max_length": partial(whole, low=1),
+    "min_length": partial(whole, low=0),
+    "num_beams": partial(whole, low=1, high=MOST_BEAMS),
+    "num_return_sequences": partial(whole, low=1, high=MOST_BEAMS),
+    "length_penalty": partial(real, low=-10, high=10),
+    "early_stopping": stopping,
+    "do_sample": flag,
+    "temperature": partial(real, low=LEAST_TEMPERATURE, high=1e5),
+    "top_k": partial(whole, low=1),
+    "top_p": partial(real, low=0, high=1, above=True),
+    "min_p": partial(real, low=0, high=1, above=True),
+    "typical_p": partial(real, low=0, high=1, above=True),
+    "seed": partial(whole, low=0, high=None),
+    "repetition_penalty": partial(real, low=0, high=1e5, above=True),
+    "no_repeat_ngram_size": partial(whole, low=0),
+    "bad_words_ids": sequences,
+    "forced_bos_token_id": token,
+    "forced_eos_token_id": tokens,
+    "suppress_tokens": tokens,
+    "begin_suppress_tokens": tokens,
+    "prefix_allowed_tokens_fn": function,
+    "stop": strings,
+    "eos_token_id": tokens,
+    "pad_token_id": token,
+}

@@ -1,0 +1,185 @@
+"""The options of a search, under the names that transformers' ``generate`` gave them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgebert_runtime.decoding.option_checks import CHECKS
+from edgebert_runtime.errors import InputError
+
+Mode = Literal["greedy", "sample", "beam"]
+AllowedTokens = Callable[[int, "list[int]"], Iterable[int]]
+
+SAMPLING_ONLY = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed")
+BEAM_ONLY = ("length_penalty", "early_stopping")
+LENGTHS = (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length"))
+# A bundle's defaults hold these for its engine, which makes the prompts.
+ENGINE_ONLY = ("decoder_start_token_id", "bos_token_id")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to continue prompts. Every option has an effect, or is refused; None leaves one out.
+
+    ``max_new_tokens`` and ``min_new_tokens`` count new tokens only, ``max_length`` and ``min_length`` those of the
+    prompt too. ``forced_bos_token_id`` is the first new token; ``forced_eos_token_id`` the last there is room for.
+    ``pad_token_id`` is never generated, unless it also ends sequences. ``stop`` are strings at which text ends.
+    ``prefix_allowed_tokens_fn`` is called with the number of a prompt and its tokens so far, and returns the ids of
+    the tokens that may come next.
+
+    Raises:
+        InputError: naming an option and its value, where it is impossible, or has no effect beside the others.
+    """
+
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    num_beams: int = 1
+    num_return_sequences: int = 1
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    do_sample: bool = False
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    bad_words_ids: Sequence[Sequence[int]] = ()
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: Sequence[int] = ()
+    suppress_tokens: Sequence[int] = ()
+    begin_suppress_tokens: Sequence[int] = ()
+    prefix_allowed_tokens_fn: AllowedTokens | None = None
+    stop: Sequence[str] = ()
+    eos_token_id: Sequence[int] = ()
+    pad_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, check in CHECKS.items():
+            value = getattr(self, name)
+            if value is not None and value != ():
+                object.__setattr__(self, name, check(name, value))
+        check_mode(self)
+        check_lengths(self)
+        check_endings(self)
+
+    @classmethod
+    def read(cls, defaults: Mapping[str, Any] | None = None, /, **call: Any) -> Options:
+        """Return the options of a call, on top of those that a bundle asks for.
+
+        Defaults that have no effect in the mode of the call are left out; a keyword of the call is refused.
+
+        Raises:
+            InputError: for an unknown name, with the nearest known one, and whatever :class:`Options` refuses.
+        """
+        for name in call:
+            if name not in CHECKS:
+                raise unknown(name, "")
+        kept = applicable(present(defaults or {}), call)
+        return cls(**{name: value for name, value in {**kept, **call}.items() if value is not None})
+
+    @property
+    def mode(self) -> Mode:
+        """Which search this is."""
+        return "beam" if self.num_beams > 1 else "sample" if self.do_sample else "greedy"
+
+    @property
+    def penalty(self) -> float:
+        """The exponent of the length in a score."""
+        return 1.0 if self.length_penalty is None else self.length_penalty
+
+
+def present(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a bundle that say something; 0 and an empty list are ways to say nothing there."""
+    for name in defaults:
+        if name not in CHECKS and name not in ENGINE_ONLY:
+            raise unknown(name, "the bundle's ")
+    unset: tuple[object, ...] = (None, [], ())
+    return {
+        name: value
+        for name, value in defaults.items()
+        if name in CHECKS and value not in unset and (name, value) != ("top_k", 0)
+    }
+
+
+def applicable(defaults: dict[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults that have an effect beside what a call asks for."""
+    given = {name for name, value in call.items() if value is not None}
+    kept = dict(defaults)
+    for new, total in LENGTHS:
+        if new in given or (new in kept and total not in given):
+            kept.pop(total, None)
+        if total in given:
+            kept.pop(new, None)
+    if call.get("do_sample") is True and "num_beams" not in given:
+        kept.pop("num_beams", None)
+    if "num_beams" in given and call["num_beams"] != 1 and "do_sample" not in given:
+        kept.pop("do_sample", None)
+    merged = {**kept, **call}
+    beams = merged.get("num_beams") not in (None, 1)
+    sample = merged.get("do_sample") is True
+    idle = (() if beams else BEAM_ONLY) + (() if sample else SAMPLING_ONLY)
+    if not (beams or sample) or merged.get("num_beams") != defaults.get("num_beams"):
+        idle += ("num_return_sequences",)
+    if merged.get("eos_token_id") is None:
+        idle += ("min_length", "min_new_tokens")
+    return {name: value for name, value in kept.items() if name not in idle}
+
+
+def unknown(name: str, whose: str) -> InputError:
+    """Return the error for an option that nobody knows."""
+    near = difflib.get_close_matches(name, CHECKS, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else f"; the options are {', '.join(CHECKS)}"
+    return InputError(f"{whose}option {name!r:.60} is not known{hint}")
+
+
+def check_mode(options: Options) -> None:
+    """Refuse options that belong to another search than the one that was asked for."""
+    beams, count = options.num_beams, options.num_return_sequences
+    if options.do_sample and beams > 1:
+        raise InputError(f"num_beams={beams} has no effect with do_sample=True; leave one of them out")
+    for name in () if options.do_sample else SAMPLING_ONLY:
+        if getattr(options, name) is not None:
+            raise InputError(f"{name}={getattr(options, name)!r} has no effect without do_sample=True")
+    for name in () if beams > 1 else BEAM_ONLY:
+        if getattr(options, name) is not None:
+            raise InputError(f"{name}={getattr(options, name)!r} has no effect without num_beams of 2 or more")
+    if count > 1 and options.mode == "greedy":
+        raise InputError(
+            f"num_return_sequences={count}: the most likely tokens make one sequence; add do_sample=True or "
+            f"num_beams={count}"
+        )
+    if count > beams > 1:
+        raise InputError(f"num_return_sequences={count} is more than num_beams={beams}; a beam search keeps no more")
+
+
+def check_lengths(options: Options) -> None:
+    """Refuse lengths that contradict or replace each other."""
+    for new, total in LENGTHS:
+        if getattr(options, new) is not None and getattr(options, total) is not None:
+            values = f"{new}={getattr(options, new)} and {total}={getattr(options, total)}"
+            raise InputError(f"{values} both set a length; give one of them ({total} counts the prompt too)")
+    for high, low in zip(*LENGTHS, strict=True):
+        most, least = getattr(options, high), getattr(options, low)
+        if most is not None and least is not None and least > most:
+            raise InputError(f"{low}={least} is more than {high}={most}")
+
+
+def check_endings(options: Options) -> None:
+    """Refuse what cannot be because of the tokens that end and fill sequences."""
+    eos, pad = options.eos_token_id, options.pad_token_id
+    for name in ("min_new_tokens", "min_length"):
+        if getattr(options, name) and not eos:
+            raise InputError(f"{name}={getattr(options, name)} has no effect without eos_token_id")
+    forced = [("forced_bos_token_id", options.forced_bos_token_id)]
+    forced += [("forced_eos_token_id", token) for token in options.forced_eos_token_id]
+    for name, token in forced:
+        if token is not None and token == pad and token not in eos:
+            raise InputError(f"{name}={token} is pad_token_id, which is never generated")

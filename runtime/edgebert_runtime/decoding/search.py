@@ -1,0 +1,77 @@
+"""Continue prompts: the two ways in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edgebert_runtime.decoding.beams import search_beams
+from edgebert_runtime.decoding.hypothesis import Hypothesis
+from edgebert_runtime.decoding.model import Continues, Floats
+from edgebert_runtime.decoding.options import Options
+from edgebert_runtime.decoding.plan import Plan
+from edgebert_runtime.decoding.steps import Step, collect, stream_steps
+from edgebert_runtime.decoding.text import Decode
+from edgebert_runtime.errors import InputError
+
+
+def search(
+    model: Continues,
+    logits: Floats,
+    prompts: Sequence[Sequence[int]],
+    options: Options,
+    *,
+    limit: int | None = None,
+    decode: Decode | None = None,
+    keys: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Return ``num_return_sequences`` continuations of each prompt, those of a beam search best first.
+
+    ``logits`` (prompts, vocab) are the model's after the ``prompts``, which begin with the start token of a decoder.
+    ``limit`` is the number of positions that the model has for a prompt and its new tokens; ``decode`` turns token
+    ids into text, for stop strings. ``keys`` stand for the prompts where random numbers are made of a seed: give the
+    sources of translations, whose prompts are all alike. What a prompt gets does not depend on the others.
+
+    Raises:
+        InputError: if options do not fit the model, or leave no token.
+        LimitError: if there is no room after a prompt.
+    """
+    if not prompts:
+        return []
+    check_keys(keys, prompts)
+    plan = Plan.of(logits, prompts, options, limit, decode is not None)
+    if options.mode == "beam":
+        return search_beams(model, logits, plan, decode)
+    return collect(stream_steps(model, logits, plan, keys or prompts, decode if options.stop else None), plan)
+
+
+def stream(
+    model: Continues,
+    logits: Floats,
+    prompts: Sequence[Sequence[int]],
+    options: Options,
+    *,
+    limit: int | None = None,
+    decode: Decode | None = None,
+    keys: Sequence[Sequence[int]] | None = None,
+) -> Iterator[Step]:
+    """Return an iterator over the steps of the same search, with pieces of text where there is ``decode``.
+
+    The model computes a step when it is asked for, and nothing after the iterator is closed.
+
+    Raises:
+        InputError: as :func:`search`, and for a beam search, whose beginning is known at its end only.
+        LimitError: as :func:`search`.
+    """
+    if options.mode == "beam":
+        raise InputError(f"num_beams={options.num_beams} cannot be streamed; leave it out, or ask for the whole result")
+    if not prompts:
+        return iter(())
+    check_keys(keys, prompts)
+    plan = Plan.of(logits, prompts, options, limit, decode is not None)
+    return stream_steps(model, logits, plan, keys or prompts, decode)
+
+
+def check_keys(keys: Sequence[Sequence[int]] | None, prompts: Sequence[Sequence[int]]) -> None:
+    """Make sure that there is a key for each prompt, or none at all."""
+    if keys is not None and len(keys) != len(prompts):
+        raise InputError(f"{len(keys)} keys were given for {len(prompts)} prompts")
