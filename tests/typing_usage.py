@@ -12,9 +12,27 @@ from typing_extensions import assert_type
 
 import edgebert
 import edgebert_runtime
-from edgebert import Bundle, EdgebertError, Embedder, EmbedResult
+from edgebert import (
+    Answer,
+    Answerer,
+    Bundle,
+    Choice,
+    Classification,
+    Classifier,
+    EdgebertError,
+    Embedder,
+    EmbedResult,
+    Entity,
+    Filling,
+    MaskFiller,
+    MultipleChoice,
+    Ranked,
+    Reranker,
+    Tagger,
+)
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.models.bert import Bert, BertConfig, SentenceEncoder
+from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.heads import HeadConfig, HeadedBert, SentenceEncoder
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.manifest import GraphSpec, Manifest
@@ -30,9 +48,9 @@ def step(name: str, done: int, total: int) -> None:
 
 def loading(folder: Path) -> None:
     assert_type(edgebert.__version__, str)
-    assert_type(edgebert.load("bundle/"), Embedder)
-    assert_type(edgebert.load(folder, device="cuda:1", threads=4, verify="size"), Embedder)
-    assert_type(edgebert_runtime.load(folder), Embedder)
+    embedder: Embedder = edgebert.load("bundle/")
+    edgebert.load(folder, device="cuda:1", threads=4, verify="size").embed(["a text"])
+    assert_type(edgebert_runtime.load(folder), Any)
     edgebert.load(folder, verify="none")  # type: ignore[arg-type]
     bundle = Bundle.open(folder, "size")
     assert_type(bundle, Bundle)
@@ -42,12 +60,14 @@ def loading(folder: Path) -> None:
     assert_type(bundle.manifest.limits.max_tokens, int)
     assert_type(Manifest.from_json(bundle.manifest.to_json()), Manifest)
     assert_type(Embedder(bundle, device="auto", threads=None), Embedder)
+    assert_type(embedder.embed(["a text"]), NDArray[np.float32])
 
 
 def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
     assert_type(engine.embed(["a text", "another"]), NDArray[np.float32])
     engine.embed([[101, 7592, 102], ids], max_tokens=64, truncate=False, max_batch_tokens=4096, progress=show)
     engine.embed((line for line in ["a", "b"]), errors="replace")
+    engine.embed(["a"], windows="mean", stride=16)
     engine.embed(["a"], errors="ignore")  # type: ignore[arg-type]
     result = engine.embed_detailed(["a"], max_tokens=8, truncate=True, errors="strict", progress=show)
     assert_type(result, EmbedResult)
@@ -56,10 +76,53 @@ def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
     assert_type(result.truncated, NDArray[np.bool_])
     assert_type(engine.stream(["a"], max_tokens=8, truncate=True), Iterator[NDArray[np.float32]])
     assert_type((engine.dim, engine.threads, engine.max_tokens, engine.default_tokens), tuple[int, int, int, int])
+    names: tuple[str, ...] = (*Embedder.tasks, *Embedder.outputs)
+    assert_type(names, tuple[str, ...])
     assert_type(engine.device, str)
     assert_type(engine.fallback, str | None)
     assert_type(engine.bundle, Bundle)
     assert_type(measure(engine, seconds=2.5), dict[str, Any])
+
+
+def classifying(engine: Classifier) -> None:
+    assert_type((engine.labels, engine.problem), tuple[tuple[str, ...], str])
+    (found,) = engine.classify(["a text"], ["another"], max_tokens=8, truncate=False, progress=show)
+    assert_type(found, Classification)
+    assert_type((found.label, found.score, found.truncated), tuple[str, float, bool])
+    assert_type(found.scores, NDArray[np.float32])
+    assert_type(engine.stream(iter(["a text"]), errors="replace"), Iterator[Classification])
+    engine.classify(["a text"], max_length=8)  # type: ignore[call-arg]
+
+
+def ranking(engine: Reranker, chooser: MultipleChoice) -> None:
+    assert_type(engine.activation, str)
+    (best,) = engine.rerank("a query", ["a passage"], top_k=1, max_batch_tokens=4096)
+    assert_type(best, Ranked)
+    assert_type((best.index, best.score, best.text, best.truncated), tuple[int, float, str, bool])
+    assert_type(engine.score([("a query", "a passage")]), NDArray[np.float32])
+    assert_type(chooser.choose("a prompt", ["a choice", "another"])[0], Choice)
+    assert_type(chooser.choose_many([("a prompt", ["a choice", "another"])]), list[list[Choice]])
+
+
+def reading(tagger: Tagger, answerer: Answerer) -> None:
+    assert_type(tagger.labels, tuple[str, ...])
+    entity = tagger.tag(["a text"], aggregation="first", stride=4, progress=show)[0][0]
+    assert_type(entity, Entity)
+    assert_type((entity.label, entity.score, entity.start), tuple[str, float, int])
+    assert_type((entity.end, entity.text), tuple[int, str])
+    assert_type(tagger.stream(["a text"]), Iterator[list[Entity]])
+    answer = answerer.answer("a question", "a context", top_k=2, handle_impossible_answer=True, stride=8)[0]
+    assert_type(answer, Answer)
+    assert_type(answerer.answer_many([("a question", "a context")], max_answer_tokens=9), list[list[Answer]])
+
+
+def filling(engine: MaskFiller) -> None:
+    assert_type(engine.mask_token, str)
+    found = engine.fill(["a [MASK]"], top_k=3, targets=["text", 17])[0][0][0]
+    assert_type(found, Filling)
+    assert_type((found.token, found.token_id, found.score), tuple[str, int, float])
+    assert_type((found.text, found.start, found.end), tuple[str, int, int])
+    assert_type(engine.stream(["a [MASK]"]), Iterator[list[list[Filling]]])
 
 
 class Session:
@@ -99,8 +162,12 @@ def references(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     assert_type(checkpoint, Checkpoint)
     assert_type(checkpoint.config, BertConfig)
-    assert_type(checkpoint.load_model(), Bert)
-    SentenceEncoder(checkpoint.load_model(), "mean", True)
+    assert_type(checkpoint.head, HeadConfig | None)
+    model = checkpoint.load_model()
+    assert_type(model, Bert | HeadedBert)
+    if isinstance(model, Bert):
+        SentenceEncoder(model, "mean", True)
+    open_checkpoint(folder, task="classify", allow_pickle=True, problem="multi_label", labels=["a", "b"])
 
 
 def catching(folder: Path) -> str:

@@ -7,25 +7,55 @@ copied to a device. onnxruntime and tokenizers are imported when the first engin
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from edgebert_runtime import errors
+from edgebert_runtime.answerer import Answer, Answerer
 from edgebert_runtime.bundle import Bundle, Verify
+from edgebert_runtime.classifier import Classification, Classifier
 from edgebert_runtime.embedder import Embedder, EmbedResult
+from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.mask_filler import Filling, MaskFiller
+from edgebert_runtime.multiple_choice import Choice, MultipleChoice
+from edgebert_runtime.reranker import Ranked, Reranker
 from edgebert_runtime.session import importing
+from edgebert_runtime.tagger import Entity, Tagger
 
-__all__ = ["Bundle", "EdgebertError", "EmbedResult", "Embedder", "errors", "load"]
+__all__ = [
+    "Answer",
+    "Answerer",
+    "Bundle",
+    "Choice",
+    "Classification",
+    "Classifier",
+    "EdgebertError",
+    "EmbedResult",
+    "Embedder",
+    "Entity",
+    "Filling",
+    "MaskFiller",
+    "MultipleChoice",
+    "Ranked",
+    "Reranker",
+    "Tagger",
+    "errors",
+    "load",
+]
 
-ENGINES = {"embed": Embedder}
+KINDS: tuple[type[Engine], ...] = (Embedder, Classifier, Reranker, MultipleChoice, Tagger, Answerer, MaskFiller)
+ENGINES = {task: kind for kind in KINDS for task in kind.tasks}
 
 
 def load(
     folder: str | os.PathLike[str], *, device: str = "cpu", threads: int | None = None, verify: Verify = "hash"
-) -> Embedder:
+) -> Any:
     """Open the bundle in ``folder`` and return the engine of its task.
 
-    ``device`` is ``cpu``, ``cuda``, ``cuda:N`` or ``auto``; ``threads`` defaults to what affinity and control group
-    allow. ``verify="size"`` skips hashing the files.
+    The classes are :class:`Embedder`, :class:`Classifier` (tasks classify and next-sentence), :class:`Reranker`,
+    :class:`MultipleChoice`, :class:`Tagger`, :class:`Answerer` and :class:`MaskFiller`. ``device`` is ``cpu``,
+    ``cuda``, ``cuda:N`` or ``auto``; ``threads`` defaults to what affinity and control group allow.
+    ``verify="size"`` skips hashing the files.
 
     Raises:
         BundleError: if the folder is no intact bundle, or of a task that this version does not run.

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgebert_runtime.answerer import Answerer
 from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.classifier import Classifier
 from edgebert_runtime.embedder import Embedder
+from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.mask_filler import MaskFiller
+from edgebert_runtime.multiple_choice import MultipleChoice
+from edgebert_runtime.reranker import Reranker
+from edgebert_runtime.tagger import Tagger
 
 SEED = 7
 SENTENCES = 256
@@ -21,25 +29,27 @@ MEAN_TOKENS, SPREAD = 30.0, 0.6
 LEAST_RUNS = 3
 
 
-def measure(engine: Embedder, *, seconds: float = 10.0) -> dict[str, Any]:
-    """Measure for about ``seconds`` seconds, on token ids that are the same in every run.
+def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
+    """Measure for about ``seconds`` seconds, on token ids, or texts, that are the same in every run.
 
     ``latency`` is of one text of 16 and of 128 tokens, in milliseconds; ``throughput`` of 256 texts of 3 to 256
-    tokens in one call. Peak memory is that of the whole process, everything it did before included.
+    tokens in one call. Where a task takes pairs, a text is a pair, for multiple-choice a prompt with one of two
+    choices; a question with both is timed. Peak memory is that of the whole process, everything it did before
+    included.
 
     Raises:
         InputError: if ``seconds`` is not a positive number.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
         raise InputError(f"seconds={seconds!r:.60} is not a positive number")
-    rows = workload(engine)
-    lengths = sorted({min(16, engine.max_tokens), min(128, engine.max_tokens)})
-    latency = {f"{n}_tokens": latency_of(engine, n, seconds / 4) for n in lengths}
-    times = repeat(lambda: engine.embed(rows), seconds / 2)
+    lengths = workload(engine)
+    short = sorted({min(16, engine.max_tokens), min(128, engine.max_tokens)})
+    latency = {f"{n}_tokens": latency_of(engine, n, seconds / 4) for n in short}
+    times = repeat(work(engine, lengths), seconds / 2)
     median = float(np.median(times))
     memory = peak_memory()  # before a second engine is loaded to see how long that takes
     start = time.perf_counter()
-    Embedder(Bundle.open(engine.bundle.path), device=engine.device, threads=engine.threads)
+    type(engine)(Bundle.open(engine.bundle.path), device=engine.device, threads=engine.threads)
     loaded = time.perf_counter() - start
     return {
         "device": engine.device,
@@ -48,40 +58,96 @@ def measure(engine: Embedder, *, seconds: float = 10.0) -> dict[str, Any]:
         "load_seconds": round(loaded, 4),
         "latency": latency,
         "throughput": {
-            "texts": len(rows),
-            "mean_tokens": round(sum(map(len, rows)) / len(rows), 1),
-            "texts_per_second": round(len(rows) / median, 2),
-            "tokens_per_second": round(sum(map(len, rows)) / median, 1),
+            "texts": len(lengths),
+            "mean_tokens": round(sum(lengths) / len(lengths), 1),
+            "texts_per_second": round(len(lengths) / median, 2),
+            "tokens_per_second": round(sum(lengths) / median, 1),
             "runs": len(times),
         },
         "peak_memory_mb": memory,
     }
 
 
-def workload(engine: Embedder) -> list[list[int]]:
-    """Return token ids of 256 texts of log-normal length, the same for one vocabulary and length limit always."""
+def workload(engine: Engine) -> list[int]:
+    """Return how many tokens 256 texts of log-normal length have, the same for one length limit always."""
     rng = np.random.default_rng(SEED)
     lengths = np.round(rng.lognormal(np.log(MEAN_TOKENS) - SPREAD**2 / 2, SPREAD, SENTENCES))
-    vocab_size, longest = engine.bundle.manifest.limits.vocab_size, min(256, engine.max_tokens)
-    return [rng.integers(0, vocab_size, int(n)).tolist() for n in np.clip(lengths, min(3, longest), longest)]
+    longest = min(256, engine.max_tokens)
+    return [int(n) for n in np.clip(lengths, min(3, longest), longest)]
 
 
-def latency_of(engine: Embedder, tokens: int, seconds: float) -> dict[str, float]:
-    """Return median and 90th percentile of the time for one text of so many tokens."""
+def ids(engine: Any, lengths: Sequence[int]) -> list[list[int]]:
+    """Return random token ids of texts of these lengths."""
     rng = np.random.default_rng(SEED)
-    row = [rng.integers(0, engine.bundle.manifest.limits.vocab_size, tokens).tolist()]
-    times = 1000 * np.array(repeat(lambda: engine.embed(row), seconds))
+    return [rng.integers(0, engine.bundle.manifest.limits.vocab_size, n).tolist() for n in lengths]
+
+
+def masked(engine: Any, lengths: Sequence[int]) -> list[list[int]]:
+    """Return random token ids with a mask in the middle."""
+    return [[*row[: len(row) // 2], engine._mask, *row[len(row) // 2 + 1 :]] for row in ids(engine, lengths)]
+
+
+def words(engine: Any, tokens: int) -> str:
+    """Return a text of so many tokens, or of fewer where the tokenizer takes several for its word."""
+    each = max(1, round(len(engine._tokenizer.content(" ".join(["a"] * 64)).ids) / 64))
+    return " ".join(["a"] * max(1, tokens // each))
+
+
+def pairs(engine: Any, lengths: Sequence[int]) -> list[tuple[str, str]]:
+    """Return pairs of texts of these lengths together, the first one a quarter of it."""
+    rooms = [max(4, n - engine._tokenizer.pair.count) for n in lengths]
+    return [(words(engine, room // 4), words(engine, room - room // 4)) for room in rooms]
+
+
+def questions(engine: Any, lengths: Sequence[int]) -> list[tuple[str, list[str]]]:
+    """Return prompts of one word with two choices, of one length or of two that follow each other."""
+    choices = [words(engine, n - engine._tokenizer.pair.count - 1) for n in lengths]
+    return [("a", list(both)) for both in zip(choices[::2], choices[1::2] or choices, strict=True)]
+
+
+def texts(engine: Any, lengths: Sequence[int]) -> list[str]:
+    """Return texts of these lengths."""
+    return [words(engine, n - engine._tokenizer.specials) for n in lengths]
+
+
+def classify_pairs(engine: Classifier, items: Sequence[tuple[str, str]], **options: Any) -> object:
+    """Classify pairs of texts."""
+    return engine.classify([text for text, _ in items], [pair for _, pair in items], **options)
+
+
+# What the engine of each task is asked to do, and what it is given.
+CALLS: dict[str, tuple[Callable[..., object], Callable[[Any, Sequence[int]], Sequence[Any]]]] = {
+    "embed": (Embedder.embed, ids),
+    "classify": (Classifier.classify, ids),
+    "next-sentence": (classify_pairs, pairs),
+    "rerank": (Reranker.score, pairs),
+    "multiple-choice": (MultipleChoice.choose_many, questions),
+    "tag": (Tagger.tag, texts),
+    "answer": (Answerer.answer_many, pairs),
+    "fill-mask": (MaskFiller.fill, masked),
+}
+
+
+def work(engine: Engine, lengths: Sequence[int]) -> Callable[[], object]:
+    """Return what computes texts of these lengths in one call, in the way of the engine's task."""
+    call, make = CALLS[engine.bundle.manifest.task]
+    return functools.partial(call, engine, make(engine, lengths), max_tokens=engine.max_tokens)
+
+
+def latency_of(engine: Engine, tokens: int, seconds: float) -> dict[str, float]:
+    """Return median and 90th percentile of the time for one text of so many tokens."""
+    times = 1000 * np.array(repeat(work(engine, [tokens]), seconds))
     return {"median_ms": round(float(np.median(times)), 4), "p90_ms": round(float(np.percentile(times, 90)), 4)}
 
 
-def repeat(work: Callable[[], object], seconds: float) -> list[float]:
-    """Call ``work`` once to warm up, then for ``seconds`` seconds and at least three times; return the times."""
-    work()
+def repeat(call: Callable[[], object], seconds: float) -> list[float]:
+    """Call it once to warm up, then for ``seconds`` seconds and at least three times; return the times."""
+    call()
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < LEAST_RUNS or time.perf_counter() < end:
         start = time.perf_counter()
-        work()
+        call()
         times.append(time.perf_counter() - start)
     return times
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,20 +11,23 @@ from numpy.typing import NDArray
 from edgebert_runtime.errors import InputError, LimitError
 
 MAX_CHARACTERS = 1_000_000
+T = TypeVar("T")
 Errors = Literal["strict", "replace"]
 TokenIds: TypeAlias = "list[int] | tuple[int, ...] | NDArray[np.integer[Any]]"
 Item: TypeAlias = "str | TokenIds"
 
 
-def check_whole(name: str, value: object, low: int, high: int) -> int:
-    """Return an option that must be a whole number from ``low`` to ``high``.
+def check_whole(name: str, value: object, low: int, high: int | None) -> int:
+    """Return an option that must be a whole number from ``low`` to ``high`` (None: without end).
 
     Raises:
         InputError: naming the option and the value.
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise InputError(f"{name}={value!r:.60} is not a whole number")
-    if not low <= value <= high:
+    if high is None and value < low:
+        raise InputError(f"{name}={value} is less than {low}")
+    if high is not None and not low <= value <= high:
         raise InputError(f"{name}={value} is not between {low} and {high}")
     return int(value)
 
@@ -39,7 +42,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name}={value!r:.60} is not one of {', '.join(choices)}")
 
 
-def iterate(items: Iterable[Item], example: str) -> Iterator[Item]:
+def iterate(items: Iterable[T], example: str) -> Iterator[T]:
     """Return an iterator over ``items``; ``example`` shows how to call with several texts.
 
     Raises:
@@ -55,8 +58,8 @@ def iterate(items: Iterable[Item], example: str) -> Iterator[Item]:
     raise InputError(f"{type(items).__name__} was given where several texts go; write {example}")
 
 
-def check_text(text: str, index: int, errors: Errors) -> str:
-    """Return a text that can be tokenized.
+def check_text(text: str, index: int | str, errors: Errors) -> str:
+    """Return a text that can be tokenized; ``index`` is its number, or says what it is of.
 
     ``errors="replace"`` puts U+FFFD in the place of each lone surrogate, as they come out of damaged files.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
 
 TOKENIZER_NAME = "tokenizer.json"
+PROBES = ("a", "0", "The", "C")
 
 
 class Encoded(NamedTuple):
@@ -19,21 +21,68 @@ class Encoded(NamedTuple):
     full_length: int
 
 
+class Framed(NamedTuple):
+    """The ids of one text or two with the special tokens around them, and the segment of each id."""
+
+    ids: list[int]
+    types: list[int]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around one text or two, each with its segment.
+
+    ``specials`` are those before, between and after the texts; ``types`` are the segments of the texts themselves.
+    """
+
+    specials: tuple[Framed, ...]
+    types: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of special tokens."""
+        return sum(len(special.ids) for special in self.specials)
+
+    def starts(self, *lengths: int) -> list[int]:
+        """Return the position of the first token of each text, whose lengths are given."""
+        places, place = [], 0
+        for special, length in zip(self.specials, lengths, strict=False):
+            places.append(place + len(special.ids))
+            place += len(special.ids) + length
+        return places
+
+    def join(self, *texts: Sequence[int]) -> Framed:
+        """Put the special tokens around the ids of the texts."""
+        ids, types = list(self.specials[0].ids), list(self.specials[0].types)
+        for text, kind, special in zip(texts, self.types, self.specials[1:], strict=True):
+            ids += [*text, *special.ids]
+            types += [kind] * len(text) + special.types
+        return Framed(ids, types)
+
+
 class Tokenizer:
     """A tokenizer that treats its input as text only, and whose every id is known to be in the vocabulary.
 
-    ``specials`` is the number of special tokens that each text gets. Safe to share between threads: nothing in it
-    changes after loading.
+    ``single`` and ``pair`` are the special tokens around one text and two; ``specials`` is the number of the former.
+    ``unknown`` is the id of what is not in the vocabulary, None if everything is.
+    Safe to share between threads: nothing in it changes after loading.
     """
 
-    def __init__(self, file: Path, inner: Any) -> None:
+    def __init__(self, file: Path, inner: Any, unknown: int | None = None) -> None:
         self.file = file
         self.inner = inner
-        self.specials: int = inner.num_special_tokens_to_add(False)
+        self.unknown = unknown
+        try:
+            self.single, self.pair = frame(inner, 1), frame(inner, 2)
+        except BaseException as error:
+            raise translate(file, error) from error
+        self.specials = self.single.count
 
     @classmethod
-    def load(cls, file: Path, vocab_size: int) -> Tokenizer:
+    def load(cls, file: Path, vocab_size: int, recognised: str | None = None) -> Tokenizer:
         """Load ``file`` for a model whose ids are below ``vocab_size``.
+
+        ``recognised`` is the special token that is one in a text too, not the characters it is written with.
 
         Raises:
             TokenizerError: if the file is damaged, or can emit an id that the model does not have.
@@ -45,22 +94,34 @@ class Tokenizer:
             raise TokenizerError(f"{file} is not readable JSON ({error}); export the bundle again") from error
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
             raise TokenizerError(f"{file} is not a tokenizer.json: it has no model; export the bundle again")
-        inner = build(file, data)
+        inner = build(file, data) if recognised is None else recognise(file, description, recognised)
         check_ids(file, description, inner, vocab_size)
         check_unknown(file, description)
-        return cls(file, inner)
+        unknown = description["model"].get("unk_token")
+        return cls(file, inner, description["model"].get("unk_id") if unknown is None else inner.token_to_id(unknown))
 
-    def check_max_tokens(self, max_tokens: int) -> None:
-        """Make sure that ``max_tokens`` leaves room for text.
+    def check_max_tokens(self, max_tokens: int, specials: int | None = None) -> None:
+        """Make sure that ``max_tokens`` leaves room for text beside ``specials`` special tokens (None: of one text).
 
         Raises:
             InputError: if special tokens alone fill it.
         """
-        if max_tokens <= self.specials:
+        specials = self.specials if specials is None else specials
+        if max_tokens <= specials:
             raise InputError(
-                f"max_tokens={max_tokens} leaves no room beside {self.specials} special tokens; "
-                f"the least is {self.specials + 1}"
+                f"max_tokens={max_tokens} leaves no room beside {specials} special tokens; the least is {specials + 1}"
             )
+
+    def content(self, text: str) -> Any:
+        """Return the tokens of a text without special ones, as a ``tokenizers.Encoding``.
+
+        Raises:
+            TokenizerError: if the text cannot be tokenized.
+        """
+        try:
+            return self.inner.encode(text, add_special_tokens=False)
+        except BaseException as error:
+            raise translate(self.file, error) from error
 
     def encode(self, texts: Iterable[str], max_tokens: int) -> list[Encoded]:
         """Return the ids of each text, with its end cut off where they are more than ``max_tokens``.
@@ -68,21 +129,50 @@ class Tokenizer:
         Raises:
             TokenizerError: if a text cannot be tokenized.
         """
-        try:
-            # One at a time: encode_batch starts threads that cannot be forked, and warns on stderr in the child.
-            return [self.encode_one(text, max_tokens) for text in texts]
-        except BaseException as error:
-            raise translate(self.file, error) from error
+        # One at a time: encode_batch starts threads that cannot be forked, and warns on stderr in the child.
+        return [self.encode_one(text, max_tokens) for text in texts]
 
     def encode_one(self, text: str, max_tokens: int) -> Encoded:
-        """Return the ids of one text; errors are those of tokenizers."""
-        ids: list[int] = self.inner.encode(text).ids
-        if len(ids) <= max_tokens:
-            return Encoded(ids, len(ids))
-        # Truncation set on the tokenizer would be shared by all threads, so only this encoding is cut.
-        content = self.inner.encode(text, add_special_tokens=False)
-        content.truncate(max(0, max_tokens - self.specials))
-        return Encoded(self.inner.post_process(content).ids, len(ids))
+        """Return the ids of one text."""
+        ids: list[int] = self.content(text).ids
+        room = max(0, max_tokens - self.specials)
+        return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.specials)
+
+
+def frame(inner: Any, texts: int) -> Frame:
+    """Find out which special tokens a tokenizer puts around one text, or two.
+
+    Raises:
+        TokenizerError: if it does more than putting some before, between and after them.
+    """
+    probes = ((text, inner.encode(text, add_special_tokens=False)) for text in PROBES)
+    text, probe = next((found for found in probes if found[1].ids), ("", None))
+    if probe is None:
+        raise TokenizerError(f"the tokenizer gives no tokens for {', '.join(map(repr, PROBES))}; export again")
+    framed = inner.encode(text, text) if texts == 2 else inner.encode(text)
+    specials, types, order = [Framed([], [])], [], []
+    previous = None
+    for index, kind, sequence in zip(framed.ids, framed.type_ids, framed.sequence_ids, strict=True):
+        if sequence is None:
+            specials[-1].ids.append(index)
+            specials[-1].types.append(kind)
+        elif sequence != previous:
+            types.append(kind)
+            order.append(sequence)
+            specials.append(Framed([], []))
+        previous = sequence
+    made = Frame(tuple(specials), tuple(types))
+    if order != list(range(texts)) or made.join(*[probe.ids] * texts) != (framed.ids, framed.type_ids):
+        raise TokenizerError(f"the tokenizer makes {framed.tokens} of {texts} x {probe.tokens}; export again")
+    return made
+
+
+def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens of each of two texts to keep so that they fill ``room``: the longer one is cut first."""
+    if first + second <= room:
+        return first, second
+    short = min(first, second, room // 2)
+    return (short, room - short) if first <= second else (room - short, short)
 
 
 def build(file: Path, data: str) -> Any:
@@ -101,6 +191,30 @@ def build(file: Path, data: str) -> Any:
         inner.encode("")
     except BaseException as error:
         raise translate(file, error) from error
+    return inner
+
+
+def recognise(file: Path, description: dict[str, Any], token: str) -> Any:
+    """Return a tokenizers.Tokenizer that finds ``token`` in texts, with the white space that the file counts to it.
+
+    tokenizers keeps from texts the tokens that are flagged as special only.
+
+    Raises:
+        TokenizerError: if it has no such token.
+    """
+    added = description.get("added_tokens")
+    listed = added if isinstance(added, list) else []
+    entries = [entry for entry in listed if isinstance(entry, dict) and entry.get("content") == token]
+    for entry in entries:
+        entry["special"] = False
+    inner = build(file, json.dumps(description))
+    if not entries and inner.token_to_id(token) is not None:
+        import tokenizers
+
+        inner.add_tokens([tokenizers.AddedToken(token, normalized=False)])
+    index = inner.token_to_id(token)
+    if index is None or inner.encode(token, add_special_tokens=False).ids != [index]:
+        raise TokenizerError(f"{file} has no token {token!r:.60}; export the bundle again")
     return inner
 
 

@@ -6,21 +6,104 @@ import functools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 import torch
 from tokenizers import normalizers
 
-from edgebert.models.bert import SentenceEncoder
+from edgebert.checkpoints import open_checkpoint
+from edgebert.models.heads import SentenceEncoder
+from edgebert_exporters import export_checkpoint
 from edgebert_exporters.reference import load_reference
-from edgebert_runtime import Bundle, Embedder
+from edgebert_runtime import Bundle, Embedder, MaskFiller
 from edgebert_runtime.bundle import sha256
 from edgebert_runtime.manifest import MANIFEST_NAME
+from tests.tiny import write_checkpoint
 
 Rewrite = Callable[..., Path]
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny checkpoint of a task and the bundle made of it."""
+
+    checkpoint: Path
+    bundle: Path
+    task: str
+
+    @functools.cached_property
+    def model(self) -> torch.nn.Module:
+        """The PyTorch reference."""
+        return open_checkpoint(self.checkpoint, task=self.task).load_model()
+
+    def logits(self, ids: list[int], types: list[int] | None = None) -> Any:
+        """Return what the reference gives for one row of token ids."""
+        row = torch.tensor([ids])
+        with torch.no_grad():
+            return self.model(row, torch.ones_like(row), torch.tensor([types or [0] * len(ids)]))[0].numpy()
+
+
+@pytest.fixture(scope="session")
+def tiny(
+    task_checkpoint: Callable[[str], Path], task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Tiny]:
+    """Return a function from a task and a model type to checkpoint and bundle, to be read only."""
+    root = tmp_path_factory.mktemp("tasks")
+
+    @functools.cache
+    def other(task: str, model_type: str) -> Tiny:
+        checkpoint = write_checkpoint(root / f"{model_type}-{task}", task=task, model_type=model_type)
+        bundle = export_checkpoint(checkpoint, root / f"{model_type}-{task}-bundle", task=task).path
+        return Tiny(checkpoint, bundle, task)
+
+    def make(task: str, model_type: str = "bert") -> Tiny:
+        return other(task, model_type) if model_type != "bert" else bert(task)
+
+    @functools.cache
+    def bert(task: str) -> Tiny:
+        return Tiny(task_checkpoint(task), task_bundle(task), task)
+
+    return make
+
+
+class Scripted:
+    """A session that gives what a function of ids, mask and segments (batch, seq) says, and notes what it is asked."""
+
+    def __init__(self, answer: Callable[[Any, Any, Any], Any]) -> None:
+        self.answer = answer
+        self.feeds: list[Any] = []
+
+    def run(self, output_names: Any, feeds: Any) -> Any:
+        self.feeds.append(feeds)
+        ids, mask = feeds["input_ids"], feeds["attention_mask"]
+        return [np.asarray(self.answer(ids * mask, mask, feeds.get("token_type_ids")), np.float32)]
+
+
+class Logits:
+    """A session that gives every chosen position the logits of a function of its row of ids, and notes its feeds."""
+
+    def __init__(self, answer: Callable[[list[int]], Any]) -> None:
+        self.answer = answer
+        self.feeds: list[Any] = []
+
+    def run(self, output_names: Any, feeds: Any) -> Any:
+        self.feeds.append(feeds)
+        width = feeds["input_ids"].shape[1]
+        rows = [feeds["input_ids"][index // width].tolist() for index in feeds["logits_indices"]]
+        return [np.array([self.answer(row) for row in rows], np.float32)]
+
+
+def scripted(engine: MaskFiller, **scores: float) -> MaskFiller:
+    """Return an engine that gives the tokens named their logits at each mask, and all others -50."""
+    logits = np.full(engine.bundle.manifest.limits.vocab_size, -50.0)
+    for token, score in scores.items():
+        logits[engine._tokenizer.inner.token_to_id(token)] = score
+    return MaskFiller(engine.bundle, session=Logits(lambda row: logits))
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +120,9 @@ def tokenizer_json(fp32_bundle: Path) -> str:
 @pytest.fixture(scope="session")
 def reference(checkpoint: Path) -> SentenceEncoder:
     """Return the PyTorch model of the bundle."""
-    return load_reference(checkpoint, "mean", True)
+    model = load_reference(checkpoint, "mean", True)
+    assert isinstance(model, SentenceEncoder)
+    return model
 
 
 def changed(

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgebert_runtime import Embedder, workers
+import edgebert_runtime
+from edgebert_runtime import Bundle, Embedder, workers
 from edgebert_runtime.errors import EdgebertError
 
 CLEAN = """
@@ -68,6 +70,27 @@ def test_eight_threads_equal_one(two: Embedder) -> None:
         for _ in range(5):
             for found, wanted in zip(pool.map(two.embed, work), expected, strict=True):
                 np.testing.assert_array_equal(found, wanted)
+
+
+WORK: dict[str, Callable[[Any], Any]] = {
+    "classify": lambda engine: [one.scores.tolist() for one in engine.classify(rows(1, 300))],
+    "rerank": lambda engine: engine.rerank("the cat", ["dog " * (i % 9) for i in range(300)]),
+    "multiple-choice": lambda engine: engine.choose_many([("the", ["cat", "dog " * (i % 9)]) for i in range(150)]),
+    "fill-mask": lambda engine: engine.fill(["[MASK] cat" + " dog" * (i % 9) for i in range(300)]),
+}
+
+
+@pytest.mark.parametrize("task", WORK)
+def test_engines_of_all_tasks_are_shared(
+    task_bundle: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setattr(workers, "TOKENS_BEFORE_SECOND", 1)
+    engine = type(edgebert_runtime.load(task_bundle(task)))(Bundle.open(task_bundle(task)), threads=2)
+    expected = WORK[task](engine)
+    assert engine._workers.second is not None
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(WORK[task], [engine] * 8):
+            assert found == expected
 
 
 def test_side_by_side_equals_one_after_the_other(two: Embedder, side_by_side: Embedder) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import edgebert_runtime
 from edgebert_runtime import Bundle, Embedder
-from edgebert_runtime.embedder import WINDOW
+from edgebert_runtime.engine import WINDOW
 from edgebert_runtime.errors import BundleError, EdgebertError, ForkError, InputError, LimitError
 
 TEXTS = ["the cat sat on a mat.", "", "the dog ran", "cats running in rain and rain and rain", "日本 é", "xyz qqq"]
@@ -235,7 +235,7 @@ def test_a_fork_is_refused_with_advice(engine: Embedder) -> None:
 
 
 def test_says_what_it_is(engine: Embedder) -> None:
-    assert repr(engine) == f"Embedder({str(engine.bundle.path)!r}, device='cpu', dim=32)"
+    assert repr(engine) == f"Embedder({str(engine.bundle.path)!r}, device='cpu')"
     assert (engine.dim, engine.max_tokens, engine.default_tokens, engine.device) == (32, 40, 16, "cpu")
     assert engine.fallback is None
 
@@ -249,7 +249,25 @@ def test_impossible_limits_are_refused(rewrite: Callable[..., Any], tokens: int)
 
 def test_load_returns_the_engine_of_the_task(engine: Embedder, rewrite: Callable[..., Any]) -> None:
     assert isinstance(edgebert_runtime.load(engine.bundle.path, verify="size"), Embedder)
-    with pytest.raises(BundleError, match="task 'tag'; this edgebert runs embed"):
-        edgebert_runtime.load(rewrite(change=lambda data: data.update(task="tag")))
-    with pytest.raises(BundleError, match="'tag', not one that makes vectors"):
+    with pytest.raises(BundleError, match="task 'translate'; this edgebert runs embed, classify, next-sentence"):
+        edgebert_runtime.load(rewrite(change=lambda data: data.update(task="translate")))
+    with pytest.raises(BundleError, match="is a bundle of task 'tag', not of embed"):
         Embedder(Bundle.open(rewrite(change=lambda data: data.update(task="tag"))))
+    with pytest.raises(BundleError, match="has no output logits; export again"):
+        edgebert_runtime.load(rewrite(change=lambda data: data.update(task="tag")))
+
+
+TASKS = {
+    "embed": Embedder,
+    "classify": edgebert_runtime.Classifier,
+    "next-sentence": edgebert_runtime.Classifier,
+    "rerank": edgebert_runtime.Reranker,
+    "multiple-choice": edgebert_runtime.MultipleChoice,
+    "tag": edgebert_runtime.Tagger,
+    "answer": edgebert_runtime.Answerer,
+    "fill-mask": edgebert_runtime.MaskFiller,
+}
+
+
+def test_every_task_has_its_engine() -> None:
+    assert TASKS == edgebert_runtime.ENGINES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,14 @@ def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("(1, 32)\n", "")
 
 
-def test_measures(engine: Embedder) -> None:
+KEYS = {"device", "threads", "cpu", "load_seconds", "latency", "throughput", "peak_memory_mb"}
+
+
+@pytest.mark.parametrize("task", edgebert_runtime.ENGINES)
+def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str) -> None:
+    engine = edgebert_runtime.load(task_bundle(task))
     figures = benchmark.measure(engine, seconds=0.1)
+    assert set(figures) == KEYS
     assert set(figures["latency"]) == {"16_tokens", "40_tokens"}
     for latency in figures["latency"].values():
         assert 0 < latency["median_ms"] <= latency["p90_ms"]
@@ -54,14 +61,44 @@ def test_measures(engine: Embedder) -> None:
     assert figures["load_seconds"] > 0
     assert figures["peak_memory_mb"] > 20
     assert figures["device"] == "cpu"
+    assert "edgebert" not in {record.name for record in caplog.records}  # nothing was cut
+
+
+class Counter:
+    """A session that notes the tokens of each row."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.lengths: list[int] = []
+
+    def run(self, output_names: Any, feeds: Any) -> Any:
+        self.lengths += feeds["attention_mask"].sum(1).tolist()
+        return self.session.run(output_names, feeds)
+
+
+@pytest.mark.parametrize("task", edgebert_runtime.ENGINES)
+def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
+    engine = edgebert_runtime.load(task_bundle(task))
+    counter = Counter(engine._workers.session)
+    other = type(engine)(engine.bundle, session=counter)
+    lengths = [max(7, n) for n in benchmark.workload(engine)]
+    benchmark.work(other, lengths)()
+    assert sorted(counter.lengths) == sorted(lengths)
+    counter.lengths = []
+    benchmark.work(other, [16])()
+    assert counter.lengths == [16] * (2 if task == "multiple-choice" else 1)
 
 
 def test_the_workload_is_the_same_always(engine: Embedder) -> None:
-    rows = benchmark.workload(engine)
-    assert rows == benchmark.workload(engine)
+    lengths = benchmark.workload(engine)
+    assert lengths == benchmark.workload(engine)
+    assert {type(n) for n in lengths} == {int}
+    assert 3 <= min(lengths) <= max(lengths) <= engine.max_tokens
+    rows = benchmark.ids(engine, lengths)
+    assert rows == benchmark.ids(engine, lengths)
+    assert [len(row) for row in rows] == lengths
     assert {type(index) for row in rows for index in row} == {int}
     assert max(map(max, rows)) < engine.bundle.manifest.limits.vocab_size
-    assert 3 <= min(map(len, rows)) <= max(map(len, rows)) <= engine.max_tokens
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "1", None, True, float("nan"), float("inf")])

@@ -176,6 +176,35 @@ def test_files_that_are_no_tokenizer(tmp_path: Path, content: bytes) -> None:
         Tokenizer.load(tmp_path / "tokenizer.json", SIZE)
 
 
+@pytest.mark.parametrize("content", [b"{", b'{"model": 1}', b'{"model": {}, "added_tokens": 7}', b'{"model": {}}'])
+def test_files_that_are_no_tokenizer_with_a_mask(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        Tokenizer.load(tmp_path / "tokenizer.json", SIZE, "[MASK]")
+
+
+def test_one_special_token_can_be_recognised(file: Path, tokenizer: Tokenizer) -> None:
+    text = "the [MASK] [SEP] [mask]"
+    recognising = Tokenizer.load(file, SIZE, "[MASK]")
+    mask, sep = VOCAB.index("[MASK]"), VOCAB.index("[SEP]")
+    plain, found = tokenizer.content(text).ids, recognising.content(text).ids
+    assert (plain.count(mask), found.count(mask)) == (0, 1)
+    assert sep not in plain + found
+    assert found == [VOCAB.index("the"), mask, *tokenizer.content("[SEP] [mask]").ids]
+    assert recognising.single == tokenizer.single
+    with pytest.raises(TokenizerError, match="has no token '<mask>'"):
+        Tokenizer.load(file, SIZE, "<mask>")
+
+
+def test_the_unknown_token_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    assert tokenizer.unknown == VOCAB.index("[UNK]")
+    unigram = saved(tmp_path, models.Unigram([("a", -2.0), ("<unk>", -1.0)], unk_id=1))
+    assert Tokenizer.load(unigram, 2).unknown == 1
+    alphabet = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    byte_level = saved(tmp_path, models.BPE(alphabet, []), pre_tokenizers.ByteLevel())
+    assert Tokenizer.load(byte_level, 256).unknown is None
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="is not readable"):
         Tokenizer.load(tmp_path / "tokenizer.json", SIZE)
