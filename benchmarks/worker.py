@@ -34,7 +34,8 @@ def edgebert(path: str) -> Side:
     """Our engine, as an application calls it."""
     import edgebert
 
-    return edgebert.load(path).embed
+    engine: edgebert.Embedder = edgebert.load(path)
+    return engine.embed
 
 
 def onnxruntime(path: str) -> Side:

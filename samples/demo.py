@@ -21,7 +21,8 @@ import torch
 
 import edgebert
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import SentenceEncoder
+from edgebert.models.bert import Bert
+from edgebert.models.heads import SentenceEncoder
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 HERE = Path(__file__).parent
@@ -98,7 +99,9 @@ def pytorch(checkpoint: Path) -> Embed:
     from tokenizers import Tokenizer
 
     opened = open_checkpoint(checkpoint)
-    module = SentenceEncoder(opened.load_model(), "mean", normalize=True).eval()
+    bert = opened.load_model()
+    assert isinstance(bert, Bert)
+    module = SentenceEncoder(bert, "mean", normalize=True).eval()
     tokenizer = Tokenizer.from_str(opened.tokenizer_json)
     tokenizer.enable_truncation(opened.default_tokens)
     tokenizer.enable_padding()

@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fetch_minilm import fetch
 
-ROOT = Path(__file__).parent.parent
+from tests.documents import ROOT, blocks, commands, run
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What these targets of make run at the end. The demonstration runs here; this test is a part of the other two.
 MAKE = {"make demo": "samples/demo.py", "make test": "-m pytest", "make check": "lint-imports"}
 CUT = " ..."
 
 
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.S | re.M)
-
-
-def commands() -> list[tuple[str, list[str]]]:
-    """Return each command of the console blocks with the lines that stand below it."""
-    found: list[tuple[str, list[str]]] = []
-    for line in "".join(blocks("console")).splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:].split("  #")[0].strip(), []))
-        else:
-            found[-1][1].append(line)
-    return found
-
-
 def skeleton(line: str) -> str:
     """Return a line without its figures."""
     return re.sub(r"\s+", " ", re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", line)).strip()
-
-
-def run(command: str, folder: Path) -> list[str]:
-    """Run a command as the README's reader would, with our own interpreter first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout.rstrip().splitlines()
 
 
 def assert_same(found: list[str], written: list[str], command: str) -> None:
@@ -82,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 @pytest.mark.slow
 def test_every_command_prints_what_the_readme_shows(folder: Path) -> None:
     seen = 0
-    for command, written in commands():
+    for command, written in commands(README):
         if command.startswith("pip install"):
             assert "[cpu,export]" in command  # tests/test_wheel.py installs
             continue
@@ -95,14 +61,14 @@ def test_every_command_prints_what_the_readme_shows(folder: Path) -> None:
         assert_same(run(command, folder), written, command)
         seen += 1
     assert seen >= 7
-    (script,) = blocks("python")
+    (script,) = blocks(README, "python")
     assert run(f"python -c {shlex.quote(script)}", folder) == ["(3, 384) True"]
 
 
 def test_readme_opens_with_what_sets_everything_up() -> None:
-    first = [command for command, _ in commands()][:2]
+    first = [command for command, _ in commands(README)][:2]
     assert first == ["make demo", "make test"]
-    assert set(MAKE) <= {command for command, _ in commands()}
+    assert set(MAKE) <= {command for command, _ in commands(README)}
     assert README.index("$ make demo") < README.index("## ")
 
 
