@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from edgebert_runtime import EmbedResult as EmbedResult
     from edgebert_runtime import Entity as Entity
     from edgebert_runtime import Filling as Filling
+    from edgebert_runtime import Generation as Generation
+    from edgebert_runtime import Generator as Generator
     from edgebert_runtime import MaskFiller as MaskFiller
     from edgebert_runtime import MultipleChoice as MultipleChoice
+    from edgebert_runtime import Prefix as Prefix
     from edgebert_runtime import Ranked as Ranked
     from edgebert_runtime import Reranker as Reranker
+    from edgebert_runtime import Scored as Scored
     from edgebert_runtime import Tagger as Tagger
     from edgebert_runtime import errors as errors
     from edgebert_runtime import load as load
@@ -42,10 +46,14 @@ __all__ = [
     "Embedder",
     "Entity",
     "Filling",
+    "Generation",
+    "Generator",
     "MaskFiller",
     "MultipleChoice",
+    "Prefix",
     "Ranked",
     "Reranker",
+    "Scored",
     "Tagger",
     "__version__",
     "errors",

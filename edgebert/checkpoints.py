@@ -10,13 +10,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from edgebert.checkpoint_files import CheckpointFolder, one_line, some
+from edgebert.decoding_settings import read_decoding
+from edgebert.families import Config, Reference
 from edgebert.head_names import POOLER, HeadNames
 from edgebert.model_config import ModelConfig, read_config
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadConfig, HeadedBert
+from edgebert.model_types import MODEL_TYPES
+from edgebert.models.heads import HeadConfig
 from edgebert.sentence_modules import SentenceModules, read_sentence_modules
 from edgebert.task_heads import TaskHead, check_arguments, read_task
 from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
@@ -38,19 +40,21 @@ class Checkpoint:
     ``task`` is the one asked for, or else found; ``head`` is None for embed. ``labels`` are the names of the outputs
     of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or regression.
     ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1). ``mask_token`` of
-    fill-mask stands in a text for the word to be guessed.
+    fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which generate searches,
+    by the names of ``edgebert_runtime.decoding.Options``, and the token that a text begins with.
     """
 
     path: Path
     family: str
     model_type: str
     task: str
-    config: BertConfig
+    config: Config
     head: HeadConfig | None
     labels: tuple[str, ...]
     problem: str
     activation: str
     mask_token: str | None
+    decoding: dict[str, Any]
     pooling: str | None
     normalize: bool | None
     max_tokens: int
@@ -61,8 +65,10 @@ class Checkpoint:
     weights: WeightFiles = field(repr=False)
     head_names: HeadNames | None = field(repr=False)
 
-    def load_model(self) -> Bert | HeadedBert:
+    def load_model(self) -> Reference:
         """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
+
+        For generate it is a :class:`~edgebert.models.gpt2.Gpt2LanguageModel`.
 
         Raises:
             CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.
@@ -97,21 +103,25 @@ def open_checkpoint(
     problems: list[str] = []
     config = attempt(problems, read_config, files)
     weights = attempt(problems, find_weights, files, allow_pickle)
-    dim, vocab_size = (config.bert.hidden_size, config.bert.vocab_size) if config else (None, None)
+    dim, vocab_size = (config.model.hidden_size, config.model.vocab_size) if config else (None, None)
+    plain = config is not None and MODEL_TYPES[config.model_type].plain
     sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
-    tokenizer = attempt(problems, read_tokenizer, files, vocab_size, sentence.lowercase)
+    tokenizer = attempt(problems, read_tokenizer, files, vocab_size, sentence.lowercase, plain)
     found, ignored = None, None
     if config and weights:
         found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem, labels)
     if config and weights and found:
-        model = Model(config.model_type, config.bert, found.head, found.names)
+        model = Model(config.model_type, config.model, found.head, found.names)
         fits = attempt(problems, fit, model, weights)
         ignored = fits.ignored if fits else None
     if found and tokenizer:
         attempt(problems, check_mask, found, tokenizer)
-    if problems or not (config and weights and found and tokenizer) or ignored is None:
+    decoding: tuple[dict[str, Any], list[str]] | None = ({}, [])
+    if config and found and found.task == "generate":
+        decoding = attempt(problems, read_decoding, files, config)
+    if problems or not (config and weights and found and tokenizer and decoding) or ignored is None:
         raise failure(files.path, problems)
-    return assemble(files.path, config, weights, sentence, tokenizer, found, ignored)
+    return assemble(files.path, config, weights, sentence, tokenizer, found, ignored, decoding)
 
 
 def assemble(
@@ -122,27 +132,29 @@ def assemble(
     tokenizer: TokenizerFile,
     found: TaskHead,
     ignored: tuple[str, ...],
+    decoding: tuple[dict[str, Any], list[str]],
 ) -> Checkpoint:
     """Put together what was read of a folder."""
-    default, shortened = text_length(config.bert, sentence, tokenizer)
-    notes = [*config.notes, *tokenizer.notes, *sentence.notes, *found.notes, *shortened]
+    default, shortened = text_length(config.model, found.task, sentence, tokenizer)
+    notes = [*config.notes, *tokenizer.notes, *sentence.notes, *found.notes, *decoding[1], *shortened]
     modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
     if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
         notes.append(f"passed over heads that {found.task} does not use: {some(heads)}")
     return Checkpoint(
         path=path,
-        family="bert",
+        family=MODEL_TYPES[config.model_type].family,
         model_type=config.model_type,
         task=found.task,
-        config=config.bert,
+        config=config.model,
         head=found.head,
         labels=found.labels,
         problem=found.problem,
         activation=found.activation,
         mask_token=tokenizer.mask_token if found.task == "fill-mask" else None,
+        decoding=decoding[0],
         pooling=sentence.pooling,
         normalize=sentence.normalize,
-        max_tokens=config.bert.max_tokens,
+        max_tokens=config.model.max_tokens,
         default_tokens=default,
         tokenizer_json=tokenizer.text,
         ignored=ignored,
@@ -175,9 +187,13 @@ def failure(folder: Path, problems: list[str]) -> CheckpointError:
     return CheckpointError(one_line(f"{folder}: {'; '.join(problems)}"))
 
 
-def text_length(config: BertConfig, sentence: SentenceModules, tokenizer: TokenizerFile) -> tuple[int, list[str]]:
-    """Return where the checkpoint cuts texts, at most at the number of positions."""
+def text_length(
+    config: Config, task: str, sentence: SentenceModules, tokenizer: TokenizerFile
+) -> tuple[int, list[str]]:
+    """Return where the checkpoint cuts texts, at most at the number of positions; prompts are cut nowhere else."""
     positions = config.max_tokens
+    if task == "generate":
+        return positions, []
     asked = sentence.max_seq_length or tokenizer.model_max_length or positions
     if asked <= positions:
         return asked, []

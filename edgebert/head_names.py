@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-TASKS = ("embed", "classify", "next-sentence", "rerank", "multiple-choice", "tag", "answer", "fill-mask")
+TASKS = ("embed", "classify", "next-sentence", "rerank", "multiple-choice", "tag", "answer", "fill-mask", "generate")
 
 # The activation of config.json, in the place of a name.
 HIDDEN_ACT = "hidden_act"
@@ -15,10 +15,10 @@ HIDDEN_ACT = "hidden_act"
 class HeadNames:
     """The modules of a published head, under their names without the prefix of the encoder.
 
-    ``out`` is the last linear layer; ``dense`` with ``activation``, and ``norm``, stand before it where they are
-    named. ``biases`` are the names that the bias of a layer over the vocabulary has had; such a layer (only those
-    have ``biases``) multiplies by the table of token embeddings unless ``tie_word_embeddings`` is false.
-    ``required`` are keys of config.json with the values under which the head computes this.
+    ``out`` is the last linear layer, with a ``bias`` or without; ``dense`` with ``activation``, and ``norm``, stand
+    before it where they are named. A layer over the ``vocabulary`` multiplies by the table of token embeddings unless
+    ``tie_word_embeddings`` is false; ``biases`` are the names that its bias has had. ``required``
+    are keys of config.json with the values under which the head computes this.
     """
 
     reads: str
@@ -26,6 +26,8 @@ class HeadNames:
     dense: str | None = None
     activation: str | None = None
     norm: str | None = None
+    bias: bool = True
+    vocabulary: bool = False
     biases: tuple[str, ...] = ()
     binary: bool = False
     spans: bool = False
@@ -34,7 +36,8 @@ class HeadNames:
 
 def vocabulary(out: str, dense: str, activation: str, norm: str, bias: str) -> HeadNames:
     """Name a head over the vocabulary, whose bias may also be saved as that of its last layer."""
-    return HeadNames("chosen", out, dense, activation, norm, tuple(dict.fromkeys([bias, f"{out}.bias"])))
+    biases = tuple(dict.fromkeys([bias, f"{out}.bias"]))
+    return HeadNames("chosen", out, dense, activation, norm, vocabulary=True, biases=biases)
 
 
 TOKENS = HeadNames("every", "classifier")
@@ -54,6 +57,11 @@ ROBERTA_HEADS: dict[str, tuple[HeadNames, ...]] = {
     "tag": (TOKENS,),
     "answer": (SPANS,),
     "fill-mask": (vocabulary("lm_head.decoder", "lm_head.dense", "gelu", "lm_head.layer_norm", "lm_head.bias"),),
+}
+
+GPT2_HEADS: dict[str, tuple[HeadNames, ...]] = {
+    "classify": (HeadNames("last", "score", bias=False),),
+    "generate": (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
 }
 
 # The heads that serve a task, the first that a checkpoint has being taken.
@@ -134,7 +142,11 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
             ),
         ),
     },
+    "gpt2": GPT2_HEADS,
 }
+
+# Modules of heads that serve none of our tasks.
+OTHER_HEADS: dict[str, tuple[str, ...]] = {"gpt2": ("multiple_choice_head", "classifier", "qa_outputs")}
 
 # How many outputs the last layer of a task has; any number where it is not listed.
 OUTPUTS: dict[str, tuple[int, ...]] = {
@@ -154,14 +166,15 @@ ARCHITECTURES: dict[str, str] = {
     "ForQuestionAnswering": "answer",
     "ForMultipleChoice": "multiple-choice",
 }
-EXCEPTIONS = {"ElectraForPreTraining": "tag"}
+EXCEPTIONS = {"ElectraForPreTraining": "tag", "GPT2LMHeadModel": "generate", "GPT2DoubleHeadsModel": "generate"}
 
 # The parts of a pooler, which a head may read and which is no head by itself.
 POOLER = "pooler."
 
 
 def head_prefixes(model_type: str) -> tuple[str, ...]:
-    """Return the beginnings of the names of everything that can stand on top of an encoder of this type."""
+    """Return the beginnings of the names of everything that can stand on top of a model of this type."""
     heads = [head for choices in HEADS[model_type].values() for head in choices]
     modules = [module for head in heads for module in (head.out, head.dense) if module]
+    modules += OTHER_HEADS.get(model_type, ())
     return tuple(sorted({f"{module.partition('.')[0]}." for module in modules}))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgebert.checkpoint_files import CheckpointFolder, some
+from edgebert.families import CONFIGS, Config
 from edgebert.model_types import MODEL_TYPES, PROJECT_IF_NARROWER, ModelType
-from edgebert.models.bert import BertConfig
 from edgebert.weight_names import CODE_KEYS, IGNORED, PROBABILITIES
 from edgebert_runtime.errors import ConfigError
 
@@ -18,10 +18,10 @@ NAME = "config.json"
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The encoder that config.json describes, all that stands there, and notes on keys that were passed over."""
+    """The model that config.json describes, all that stands there, and notes on keys that were passed over."""
 
     model_type: str
-    bert: BertConfig
+    model: Config
     data: dict[str, Any] = field(repr=False)
     notes: tuple[str, ...]
 
@@ -49,7 +49,7 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
         raise ConfigError("; ".join([*problems, f"{NAME}: {found}, supported: {', '.join(MODEL_TYPES)}{hint}"]))
     kind = MODEL_TYPES[name]
     problems += required_problems(data, kind.required) + probability_problems(data)
-    known = {*kind.keys, *kind.required, *IGNORED, *CODE_KEYS, *PROBABILITIES}
+    known = {*kind.keys, *kind.older.values(), *kind.required, *IGNORED, *CODE_KEYS, *PROBABILITIES}
     unknown = [key for key in data if key not in known]
     for key in list(unknown):
         if near := difflib.get_close_matches(key, [*kind.keys, *kind.required], n=1, cutoff=0.87):
@@ -62,13 +62,16 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
     return ModelConfig(name, config, data, notes)
 
 
-def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> BertConfig | None:
+def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> Config | None:
     """Build the configuration, or say in ``problems`` why not."""
     kind = MODEL_TYPES[model_type]
-    given = {**kind.defaults, **data}
+    given = {**kind.defaults, **{key: data[old] for key, old in kind.older.items() if old in data}, **data}
     values = {field: given[key] for key, field in kind.keys.items() if key in given}
-    required = {f.name for f in dataclasses.fields(BertConfig) if f.default is dataclasses.MISSING}
-    missing = [key for key, field in kind.keys.items() if field in required and key not in given]
+    for name, (times, of) in kind.multiples.items():
+        if values.get(name) is None:
+            values[name] = times * values[of] if type(values.get(of)) is int else 1
+    required = {f.name for f in dataclasses.fields(CONFIGS[kind.family]) if f.default is dataclasses.MISSING}
+    missing = [key for key, field in kind.keys.items() if field in required and field not in values]
     if missing:
         problems.append(f"{NAME} lacks {', '.join(missing)}; use the {NAME} that came with the weights")
     if model_type in PROJECT_IF_NARROWER and values["embedding_size"] == values.get("hidden_size"):
@@ -78,12 +81,13 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
     # The values that are there are checked even if others are missing: a number stands in for each.
     filled = {**dict.fromkeys(required, 1), "max_position_embeddings": 1 << 20, **values, **offset, **kind.fixed}
     try:
-        config = BertConfig(**filled)
+        config = CONFIGS[kind.family](**filled)
     except ValueError as error:
         problems.append(f"{NAME}: {in_their_words(str(error), kind)}; use the {NAME} that came with the weights")
         return None
     sound = type(pad) is int and 0 <= pad < config.vocab_size
-    if not sound and "vocab_size" in data and (pad is not None or kind.pads is not None):
+    needed = kind.pads is not None or (pad is not None and not kind.plain)
+    if not sound and "vocab_size" in data and needed:
         problems.append(f"{NAME}: pad_token_id={pad!r:.60} is not an id below vocab_size={config.vocab_size}")
     return config
 

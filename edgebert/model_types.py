@@ -1,6 +1,6 @@
 """The model types of config.json that are understood, and what each computes differently. Data only.
 
-All are the encoder of ``models/bert.py`` with other numbers and under other names.
+Each is a model of ``models/``, named by its family, with other numbers and under other names.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ from edgebert.weight_names import (
     ALBERT_TENSORS,
     BERT_FIELDS,
     BERT_TENSORS,
+    BUFFERS,
     DISTILBERT_FIELDS,
     DISTILBERT_TENSORS,
     ELECTRA_TENSORS,
+    GPT2_BUFFERS,
+    GPT2_FIELDS,
+    GPT2_TENSORS,
+    GPT2_TRANSPOSED,
     NARROW_FIELDS,
 )
 
@@ -29,23 +34,39 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "classifier_pooling": ("cls", "mean", None),
 }
 
+# Those that matter to a decoder.
+DECODER_REQUIRED = {
+    key: REQUIRED[key] for key in ("add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelType:
     """How checkpoints of one model type are read.
 
-    ``prefix`` stands before the encoder's names where the model has a head. ``keys`` take keys of config.json to
-    fields of BertConfig; ``defaults`` hold, by key, where the key is absent, and ``fixed``, by field, always. Where
-    ``pads`` is a token's id, positions count from the one after the id of padding, which is ``pads`` if not given.
+    ``family`` names the model, and ``bare`` the task of one without a head of its own. ``prefix`` stands before the
+    body's names where the model has a head. The weights of ``transposed`` modules are published as (in, out), and
+    ``buffers`` are tensors that are no weights. ``keys`` take keys of config.json to fields of the configuration;
+    ``defaults`` hold, by key, where the key is absent, and ``fixed``, by field, always. ``older`` are former names of
+    keys, and ``multiples`` fields that are so many times another where they are absent or null. Where ``pads`` is a
+    token's id, positions count from the one after the id of padding, which is ``pads`` if not given. A ``plain``
+    tokenizer adds no special tokens.
     """
 
+    family: str = "bert"
+    bare: str = "embed"
     prefix: str
     tensors: dict[str, tuple[str, ...]]
+    transposed: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = BUFFERS
     keys: dict[str, str] = field(default_factory=lambda: BERT_FIELDS)
     defaults: dict[str, Any] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
     required: dict[str, tuple[Any, ...]] = field(default_factory=lambda: REQUIRED)
+    older: dict[str, str] = field(default_factory=dict)
+    multiples: dict[str, tuple[int, str]] = field(default_factory=dict)
     pads: int | None = None
+    plain: bool = False
 
 
 ROBERTA = ModelType(prefix="roberta.", tensors=BERT_TENSORS, pads=1)
@@ -71,6 +92,20 @@ MODEL_TYPES: dict[str, ModelType] = {
         defaults={"embedding_size": 128, "hidden_act": "gelu_new"},
         fixed={"shared_layers": True},
         required={**REQUIRED, "num_hidden_groups": (1,), "inner_group_num": (1,)},
+    ),
+    "gpt2": ModelType(
+        family="gpt2",
+        bare="generate",
+        prefix="transformer.",
+        tensors=GPT2_TENSORS,
+        transposed=GPT2_TRANSPOSED,
+        buffers=GPT2_BUFFERS,
+        keys=GPT2_FIELDS,
+        defaults={"bos_token_id": 50256, "eos_token_id": 50256},
+        required=DECODER_REQUIRED,
+        older={"n_positions": "n_ctx"},
+        multiples={"intermediate_size": (4, "hidden_size")},
+        plain=True,
     ),
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgebert.checkpoint_files import some
+from edgebert.families import Config
 from edgebert.head_names import (
     ARCHITECTURES,
     EXCEPTIONS,
@@ -23,6 +24,7 @@ from edgebert.head_names import (
     head_prefixes,
 )
 from edgebert.model_config import NAME, ModelConfig, required_problems
+from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import BertConfig
 from edgebert.models.heads import HeadConfig
 from edgebert.task_labels import PROBLEMS, cross_encoder_activation, read_activation, read_labels, read_problem
@@ -78,16 +80,15 @@ class Candidates:
 
     def missing(self, head: HeadNames) -> list[str]:
         """Return the tensors of a head that are not there."""
-        modules = [head.dense, head.norm, None if head.biases else head.out]
-        names = [f"{module}.{leaf}" for module in modules if module for leaf in ("weight", "bias")]
-        if head.biases:
-            names += [*([] if self.tied else [f"{head.out}.weight"]), head.biases[0]]
+        names = [f"{module}.{leaf}" for module in (head.dense, head.norm) if module for leaf in ("weight", "bias")]
+        names += [] if head.vocabulary and self.tied else [f"{head.out}.weight"]
+        names += [] if not head.bias else [head.biases[0] if head.vocabulary else f"{head.out}.bias"]
         return [name for name in names if name not in self.rows]
 
     def outputs(self, head: HeadNames) -> int:
         """Return how many numbers a head gives."""
-        if head.biases:
-            return self.model.bert.vocab_size
+        if head.vocabulary:
+            return self.model.model.vocab_size
         return 2 if head.binary else self.rows.get(f"{head.out}.weight", 0)
 
     def fits(self, task: str) -> HeadNames | None:
@@ -97,11 +98,17 @@ class Candidates:
 
     def tasks(self) -> list[str]:
         """Return the tasks that the tensors fit."""
-        return [task for task in TASKS if task == "embed" or self.fits(task)]
+        return [task for task in TASKS if task == self.bare == "embed" or self.fits(task)]
+
+    @property
+    def bare(self) -> str:
+        """What a model of this type is for where it has no head of its own."""
+        return MODEL_TYPES[self.model.model_type].bare
 
     def headless(self) -> bool:
-        """Say whether there is nothing but an encoder, and perhaps a pooler."""
-        tops = tuple(prefix for prefix in head_prefixes(self.model.model_type) if prefix != POOLER)
+        """Say whether there is nothing but a model for the bare task, and perhaps a pooler."""
+        own = {POOLER, *(f"{head.out}." for head in self.heads(self.bare))}
+        tops = tuple(prefix for prefix in head_prefixes(self.model.model_type) if prefix not in own)
         return not any(name.startswith(tops) for name in self.rows)
 
 
@@ -138,10 +145,10 @@ def read_task(
     for given, value, tasks in (("problem", problem, ("classify",)), ("labels", labels, ("classify", "tag"))):
         if value is not None and found not in tasks:
             raise ConfigError(f"{given} was given, which {found} does not have; only {' and '.join(tasks)}")
-    if found == "embed":
+    if found == there.bare == "embed":
         return TaskHead("embed")
     names = find_head(there, found)
-    config = head_config(names, model.bert, there.outputs(names), there.tied)
+    config = head_config(names, model.model, there.outputs(names), there.tied)
     made, notes = read_labels(model.data, found, config, labels)
     return TaskHead(
         task=found,
@@ -162,9 +169,9 @@ def find_task(there: Candidates) -> str:
     if named:
         return named
     if there.headless():
-        return "embed"
+        return there.bare
     fitting = there.tasks()
-    own = [task for task in fitting if task != "embed"]
+    own = [task for task in fitting if task != there.bare]
     if len(own) == 1 or own == ["next-sentence", "fill-mask"]:  # the two of BERT's pre-training
         return own[-1]
     raise CheckpointError(
@@ -179,7 +186,7 @@ def named_task(model: ModelConfig) -> str | None:
     if name in EXCEPTIONS:
         return EXCEPTIONS[name]
     if name.endswith("Model") and "Head" not in name:
-        return "embed"
+        return MODEL_TYPES[model.model_type].bare
     return next((task for ending, task in ARCHITECTURES.items() if name.endswith(ending)), None)
 
 
@@ -211,16 +218,17 @@ def find_head(there: Candidates, task: str) -> HeadNames:
     return names
 
 
-def head_config(names: HeadNames, bert: BertConfig, outputs: int, tied: bool = True) -> HeadConfig:
+def head_config(names: HeadNames, config: Config, outputs: int, tied: bool = True) -> HeadConfig:
     """Return what our head computes for a published one with so many outputs; ``tied`` matters over a vocabulary."""
-    width = (bert.embedding_size if names.biases else None) or bert.hidden_size
+    narrow = config.embedding_size if names.vocabulary and isinstance(config, BertConfig) else None
     return HeadConfig(
         reads=names.reads,
         num_outputs=outputs,
-        activation=bert.hidden_act if names.activation == HIDDEN_ACT else names.activation,
-        hidden_size=width if names.dense else None,
+        activation=config.hidden_act if names.activation == HIDDEN_ACT else names.activation,
+        hidden_size=(narrow or config.hidden_size) if names.dense else None,
         norm=names.norm is not None,
-        tied=bool(names.biases) and tied,
+        bias=names.bias,
+        tied=names.vocabulary and tied,
         binary=names.binary,
         spans=names.spans,
     )

@@ -1,7 +1,7 @@
-"""Build tokenizers from the older files: ``vocab.txt`` of BERT, ``vocab.json`` and ``merges.txt`` of RoBERTa.
+"""Build tokenizers from the older files: ``vocab.txt`` of BERT, ``vocab.json`` and ``merges.txt`` of GPT-2 and RoBERTa.
 
 WordPiece is that of Devlin et al. (2019), byte-level BPE that of Radford et al. (2019), which RoBERTa (Liu et al.,
-2019) took over.
+2019) took over and put special tokens around.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from edgebert.checkpoint_files import some
 from edgebert_runtime.errors import TokenizerError
 
-# Classes of tokenizer that are nothing but BERT's WordPiece over vocab.txt, and RoBERTa's over vocab.json.
+# Classes of tokenizer that are nothing but BERT's WordPiece over vocab.txt, and RoBERTa's and GPT-2's over vocab.json.
 WORDPIECE_CLASSES = (
     "BertTokenizer",
     "BertTokenizerFast",
@@ -23,7 +23,8 @@ WORDPIECE_CLASSES = (
     "ElectraTokenizer",
     "ElectraTokenizerFast",
 )
-BYTE_LEVEL_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast")
+ROBERTA_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast")
+GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 
 # The special tokens of BERT and of RoBERTa under their names in tokenizer_config.json.
 SPECIAL_TOKENS = {
@@ -40,6 +41,8 @@ ROBERTA_TOKENS = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
+END_OF_TEXT = "<|endoftext|>"
+GPT2_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 MASKS = [SPECIAL_TOKENS["mask_token"], ROBERTA_TOKENS["mask_token"]]
 
 
@@ -109,6 +112,38 @@ def build_roberta(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokeniz
     return tokenizer
 
 
+def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any], added: Mapping[str, int]) -> Tokenizer:
+    """Build GPT-2's tokenizer from what vocab.json and added_tokens.json hold and the text of merges.txt.
+
+    It puts nothing around a text. A special token that stands in a text is read as such.
+
+    Raises:
+        TokenizerError: if the files do not fit each other, or ``add_bos_token`` asks for a token before each text.
+    """
+    if settings.get("add_bos_token"):
+        raise TokenizerError(
+            "tokenizer_config.json: add_bos_token asks for a token before each text, which is not built from "
+            "vocab.json; save the tokenizer as tokenizer.json"
+        )
+    vocabulary = check_pieces(pieces)
+    tokenizer = build_byte_level(
+        vocabulary, parse_merges(merges), add_prefix_space=settings.get("add_prefix_space", False)
+    )
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    usual = [END_OF_TEXT] if END_OF_TEXT in vocabulary else []
+    named = [settings[key] for key in GPT2_TOKENS if settings.get(key)]
+    for token, id in sorted(added.items(), key=lambda item: item[1]):
+        if id != tokenizer.get_vocab_size() and tokenizer.token_to_id(token) != id:
+            raise TokenizerError(
+                f"added_tokens.json: {token!r:.60} has id {id}, the next one is {tokenizer.get_vocab_size()}; "
+                "use the files that came with the model"
+            )
+        tokenizer.add_tokens([AddedToken(token, normalized=False, special=token in named)])
+    known = [token for token in dict.fromkeys([*usual, *named]) if tokenizer.token_to_id(token) is not None]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
+    return tokenizer
+
+
 def build_byte_level(
     vocabulary: dict[str, int], merges: list[tuple[str, str]], *, add_prefix_space: bool = False
 ) -> Tokenizer:
@@ -124,14 +159,14 @@ def build_byte_level(
     return tokenizer
 
 
-def check_pieces(pieces: Any) -> dict[str, int]:
-    """Make sure that what vocab.json holds takes each token to an id."""
+def check_pieces(pieces: Any, source: str = "vocab.json") -> dict[str, int]:
+    """Make sure that what ``source`` holds takes each token to an id."""
     if not isinstance(pieces, dict) or not pieces:
-        raise TokenizerError(f"vocab.json should hold tokens and their ids, holds {pieces!r:.60}; download it again")
+        raise TokenizerError(f"{source} should hold tokens and their ids, holds {pieces!r:.60}; download it again")
     if wrong := [
         f"{key!r:.60}: {id!r:.60}" for key, id in pieces.items() if type(id) is not int or not 0 <= id < 1 << 32
     ]:
-        raise TokenizerError(f"vocab.json has ids that are none: {some(wrong)}; download it again")
+        raise TokenizerError(f"{source} has ids that are none: {some(wrong)}; download it again")
     return pieces
 
 

@@ -1,7 +1,7 @@
 """Turn the tokenizer files of a checkpoint into the text of one ``tokenizer.json``.
 
-The file is taken as it is, without its presets of padding and truncation, or built from the older files of BERT and
-RoBERTa. Whatever ids it can give are compared with the vocabulary of the model.
+The file is taken as it is, without its presets of padding and truncation, or built from the older files of BERT,
+RoBERTa and GPT-2. Whatever ids it can give are compared with the vocabulary of the model.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from tokenizers import Tokenizer
 
 from edgebert.checkpoint_files import CheckpointFolder, parse_json, some
 from edgebert.tokenizer_builders import (
-    BYTE_LEVEL_CLASSES,
+    GPT2_CLASSES,
+    GPT2_TOKENS,
     MASKS,
+    ROBERTA_CLASSES,
     SPECIAL_TOKENS,
     WORDPIECE_CLASSES,
+    build_gpt2,
     build_roberta,
     build_wordpiece,
+    check_pieces,
 )
 from edgebert_runtime.errors import TokenizerError
 
@@ -32,11 +36,12 @@ SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
 PIECES = "vocab.json"
 MERGES = "merges.txt"
+ADDED = "added_tokens.json"
 OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 MAX_BYTES = 100_000_000
 MAX_SETTINGS_BYTES = 16 << 20
 LONGEST = 1 << 24  # a larger model_max_length means that there is none
-FLAGS = ("add_prefix_space", "trim_offsets")
+FLAGS = ("add_prefix_space", "trim_offsets", "add_bos_token")
 SWITCHES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -55,10 +60,13 @@ class TokenizerFile:
     notes: tuple[str, ...]
 
 
-def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: bool = False) -> TokenizerFile:
+def read_tokenizer(
+    folder: CheckpointFolder, vocab_size: int | None, lowercase: bool = False, plain: bool = False
+) -> TokenizerFile:
     """Read or build the tokenizer of a model with ``vocab_size`` token embeddings (None: do not compare).
 
-    ``lowercase`` puts texts in lower case first, which sentence-transformers can ask for beside the tokenizer.
+    ``lowercase`` puts texts in lower case first, which sentence-transformers can ask for beside the tokenizer. The
+    tokenizer of a ``plain`` model is GPT-2's unless it says something else, and adds no special tokens to a text.
 
     Raises:
         CheckpointError: if a file cannot be read.
@@ -69,10 +77,10 @@ def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: 
         data, notes = read_ready(folder, settings)
         source = READY
     elif folder.has(PIECES) and folder.has(MERGES):
-        data, notes = build(folder, settings, BYTE_LEVEL_CLASSES, PIECES)
+        data, notes = build_pieces(folder, settings, plain), []
         source = PIECES
     elif folder.has(VOCABULARY):
-        data, notes = build(folder, settings, WORDPIECE_CLASSES, VOCABULARY)
+        data, notes = build_words(folder, settings)
         source = VOCABULARY
     else:
         found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
@@ -87,7 +95,7 @@ def read_tokenizer(folder: CheckpointFolder, vocab_size: int | None, lowercase: 
     problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
     if problems:
         raise TokenizerError("; ".join(f"{source}: {problem}" for problem in problems))
-    if not tokenizer.num_special_tokens_to_add(False):
+    if not plain and not tokenizer.num_special_tokens_to_add(False):
         notes.append(f"{source} adds no special tokens to a text")
     longest = settings.get("model_max_length")
     sensible = type(longest) is int and 1 <= longest <= LONGEST
@@ -101,7 +109,7 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
     for name in (SPECIALS, SETTINGS):
         if folder.has(name):
             settings |= folder.json(name, cap=MAX_SETTINGS_BYTES)
-    for key in SPECIAL_TOKENS:
+    for key in (*SPECIAL_TOKENS, *GPT2_TOKENS):
         if isinstance(settings.get(key), dict):
             settings[key] = settings[key].get("content")
         if not isinstance(settings.get(key, ""), str | None):
@@ -129,20 +137,33 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict
     return data, notes
 
 
-def build(
-    folder: CheckpointFolder, settings: dict[str, Any], classes: tuple[str, ...], source: str
-) -> tuple[dict[str, Any], list[str]]:
-    """Build the tokenizer of one of ``classes`` from its older files, with notes."""
-    kind = settings.get("tokenizer_class")
-    if kind is not None and kind not in classes:
-        raise TokenizerError(f"{SETTINGS}: {kind!r:.80} cannot be built from {source}; save the tokenizer as {READY}")
-    if source == PIECES:
-        pieces = parse_json(PIECES, folder.text(PIECES, MAX_BYTES, drop_mark=True))
-        made = build_roberta(pieces, folder.text(MERGES, MAX_BYTES, drop_mark=True), settings)
-        return json.loads(made.to_str()), []
+def build_pieces(folder: CheckpointFolder, settings: dict[str, Any], plain: bool) -> dict[str, Any]:
+    """Build the tokenizer of RoBERTa or GPT-2 from vocab.json and merges.txt."""
+    check_class(settings, (*ROBERTA_CLASSES, *GPT2_CLASSES), PIECES)
+    pieces = parse_json(PIECES, folder.text(PIECES, MAX_BYTES, drop_mark=True))
+    merges = folder.text(MERGES, MAX_BYTES, drop_mark=True)
+    if (settings.get("tokenizer_class") or (GPT2_CLASSES[0] if plain else None)) in GPT2_CLASSES:
+        added = folder.json(ADDED, cap=MAX_SETTINGS_BYTES) if folder.has(ADDED) else {}
+        made = build_gpt2(pieces, merges, settings, check_pieces(added, ADDED) if added else {})
+    else:
+        made = build_roberta(pieces, merges, settings)
+    data: dict[str, Any] = json.loads(made.to_str())
+    return data
+
+
+def build_words(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Build the tokenizer of BERT from vocab.txt, with notes."""
+    check_class(settings, WORDPIECE_CLASSES, VOCABULARY)
     made = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), settings)
     notes = [] if "do_lower_case" in settings else [f"{SETTINGS} does not say do_lower_case; took true, as BERT does"]
     return json.loads(made.to_str()), notes
+
+
+def check_class(settings: dict[str, Any], classes: tuple[str, ...], source: str) -> None:
+    """Refuse a tokenizer of another class than those that can be built from ``source``."""
+    kind = settings.get("tokenizer_class")
+    if kind is not None and kind not in classes:
+        raise TokenizerError(f"{SETTINGS}: {kind!r:.80} cannot be built from {source}; save the tokenizer as {READY}")
 
 
 def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
+from edgebert.families import Config, Reference, build
 from edgebert.head_names import POOLER, HeadNames, head_prefixes
 from edgebert.model_types import MODEL_TYPES
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadConfig, HeadedBert
+from edgebert.models.heads import HeadConfig
 from edgebert.pickle_files import read_pickle, read_pickle_header
 from edgebert.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
-from edgebert.weight_names import BUFFERS, OLD_ENDINGS, WRAPPER
+from edgebert.weight_names import OLD_ENDINGS, WRAPPER
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"
@@ -50,18 +50,17 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Model:
-    """What to load: an encoder as checkpoints of ``model_type`` call its tensors, with a head or without."""
+    """What to load: a model as checkpoints of ``model_type`` call its tensors, with a head or without."""
 
     model_type: str
-    config: BertConfig
+    config: Config
     head: HeadConfig | None = None
     names: HeadNames | None = None
 
-    def build(self) -> Bert | HeadedBert:
+    def build(self) -> Reference:
         """Return the model without allocating its weights."""
         with torch.device("meta"):
-            bert = Bert(self.config)
-            return bert if self.head is None else HeadedBert(bert, self.head)
+            return build(self.config, self.head)
 
 
 @dataclass(frozen=True)
@@ -154,25 +153,39 @@ def published_names(ours: str, model_type: str = "bert", head: HeadNames | None 
     module, _, leaf = ours.rpartition(".")
     if head is not None:
         part, _, module = module.partition(".")
-        if part == "head" and leaf == "bias" and module in ("", "out") and head.biases:
+        if part == "head" and leaf == "bias" and module in ("", "out") and head.vocabulary:
             return head.biases[:1]
         if part == "head":
-            return (f"{getattr(head, module)}.{leaf}",)
+            return (f"{getattr(head, module or 'out')}.{leaf}",)
     layer = re.search(r"\d+", module)
-    row = MODEL_TYPES[model_type].tensors[re.sub(r"\d+", "{}", module)]
+    row = MODEL_TYPES[model_type].tensors[numberless(module)]
     return tuple(f"{source}.{leaf}".format(layer and layer.group()) for source in row)
+
+
+def numberless(name: str) -> str:
+    """Return a name with ``{}`` in the place of the number of a layer."""
+    return re.sub(r"\d+", "{}", name)
+
+
+def turned(ours: str, model_type: str) -> bool:
+    """Say whether the tensor ``ours``, with the name of its family in front or not, is published as (in, out)."""
+    kind = MODEL_TYPES[model_type]
+    module, _, leaf = ours.removeprefix(f"{kind.family}.").rpartition(".")
+    return leaf == "weight" and numberless(module) in kind.transposed
 
 
 def to_published(
     state: dict[str, Tensor], model_type: str = "bert", head: HeadNames | None = None
 ) -> dict[str, Tensor]:
-    """Take the state dict of a Bert, or with ``head`` of a HeadedBert, to published names, the inverse of loading."""
+    """Take the state dict of a model, with ``head`` of a headed one, to published tensors, the inverse of loading."""
     published: dict[str, Tensor] = {}
+    kind = MODEL_TYPES[model_type]
     for ours, tensor in state.items():
         names = published_names(ours, model_type, head)
-        below = head is not None and (ours.startswith("bert.") or names[0].startswith(POOLER))
-        prefix = MODEL_TYPES[model_type].prefix if below else ""
-        published |= zip((prefix + name for name in names), tensor.chunk(len(names)), strict=True)
+        below = head is not None and (ours.startswith(f"{kind.family}.") or names[0].startswith(POOLER))
+        prefix = kind.prefix if below else ""
+        parts = [part.t().contiguous() if turned(ours, model_type) else part for part in tensor.chunk(len(names))]
+        published |= zip((prefix + name for name in names), parts, strict=True)
     return published
 
 
@@ -198,13 +211,16 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
     for ours, shape in shapes(model).items():
         names = published_names(ours, kind, head)
         part = (shape[0] // len(names), *shape[1:])
+        part = part[::-1] if turned(ours, kind) else part
         missing += [name for name in names if name not in by_name]
         found = [by_name[name] for name in names if name in by_name]
         wrong += [fault for name in found if (fault := misfit(name, weights.tensors[name], part))]
         sources[ours] = tuple(found)
     used = {name for names in sources.values() for name in names}
-    spare = {*BUFFERS, *((f"{head.out}.weight", *head.biases, f"{head.out}.bias") if head and head.biases else ())}
-    left = sorted(name for plain, name in by_name.items() if name not in used and plain not in spare)
+    spare = {*MODEL_TYPES[kind].buffers}
+    if head and head.vocabulary:
+        spare |= {f"{head.out}.weight", *head.biases, f"{head.out}.bias"}
+    left = sorted(name for plain, name in by_name.items() if name not in used and numberless(plain) not in spare)
     ignored = [name for name in left if canonical(name, kind).startswith(head_prefixes(kind))]
     unexpected = [name for name in left if name not in ignored]
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
@@ -227,7 +243,7 @@ def misfit(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
     return None
 
 
-def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Bert | HeadedBert:
+def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Reference:
     """Return the model with the weights of the files, in float32 and ready for inference.
 
     Raises:
@@ -241,6 +257,7 @@ def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Bert |
         files = {name: open_file(folder, name, weights.pickled, stack) for name in set(weights.files.values())}
         for ours, names in fit(model, weights).sources.items():
             parts = [read(files[weights.files[name]], name, broken) for name in names]
+            parts = [part.t().contiguous() for part in parts] if turned(ours, model.model_type) else parts
             state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
     if broken:
         raise CheckpointError(f"weights are NaN or infinite: {some(broken)}; train the model or download it again")

@@ -1,4 +1,4 @@
-"""What published encoders call their tensors and the keys of their config.json. Data only.
+"""What published models call their tensors and the keys of their config.json. Data only.
 
 A tensor row says from which published tensors one of ours is made: several are stacked along the output axis in the
 order given, so that splitting ours evenly gives them back. A row holds for the ``weight`` and the ``bias`` of a
@@ -57,6 +57,20 @@ ALBERT_TENSORS: dict[str, tuple[str, ...]] = {
     "layers.{}.contract": (f"{ALBERT_LAYER}.ffn_output",),
     "layers.{}.output_norm": (f"{ALBERT_LAYER}.full_layer_layer_norm",),
 }
+GPT2_TENSORS: dict[str, tuple[str, ...]] = {
+    "token": ("wte",),
+    "position": ("wpe",),
+    "layers.{}.attention_norm": ("h.{}.ln_1",),
+    "layers.{}.qkv": ("h.{}.attn.c_attn",),
+    "layers.{}.attention_out": ("h.{}.attn.c_proj",),
+    "layers.{}.expand_norm": ("h.{}.ln_2",),
+    "layers.{}.expand": ("h.{}.mlp.c_fc",),
+    "layers.{}.contract": ("h.{}.mlp.c_proj",),
+    "norm": ("ln_f",),
+}
+# Those whose weights are published as (in, out), and the tables of constants beside them.
+GPT2_TRANSPOSED = ("layers.{}.qkv", "layers.{}.attention_out", "layers.{}.expand", "layers.{}.contract")
+GPT2_BUFFERS = ("h.{}.attn.bias", "h.{}.attn.masked_bias")
 
 # The prefix that a training wrapper puts in front of every name.
 WRAPPER = "module."
@@ -67,7 +81,7 @@ OLD_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 # Tables of constants that older versions saved along with the weights.
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# Keys of config.json and the fields of BertConfig they fill.
+# Keys of config.json and the fields of our configurations they fill.
 BERT_FIELDS: dict[str, str] = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
@@ -89,6 +103,18 @@ DISTILBERT_FIELDS: dict[str, str] = {
     "max_position_embeddings": "max_position_embeddings",
     "activation": "hidden_act",
 }
+GPT2_FIELDS: dict[str, str] = {
+    "vocab_size": "vocab_size",
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "activation_function": "hidden_act",
+    "scale_attn_weights": "scale_attn_weights",
+    "scale_attn_by_inverse_layer_idx": "scale_attn_by_inverse_layer_idx",
+}
 
 # Keys that ask for program code from the folder.
 CODE_KEYS = ("auto_map", "custom_pipelines", "custom_ops_library", "trust_remote_code")
@@ -96,7 +122,8 @@ CODE_KEYS = ("auto_map", "custom_pipelines", "custom_ops_library", "trust_remote
 # Keys that are numbers between 0 and 1 and matter in training only.
 PROBABILITIES = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob", "dropout",
-    "attention_dropout", "qa_dropout", "seq_classif_dropout", "summary_last_dropout",
+    "attention_dropout", "qa_dropout", "seq_classif_dropout", "summary_last_dropout", "attn_pdrop", "embd_pdrop",
+    "resid_pdrop",
 )  # fmt: skip
 
 # Keys that change nothing in what is computed, or are looked at where a task needs them.
@@ -116,11 +143,14 @@ IGNORED = frozenset(
         # DistilBERT, ELECTRA, ALBERT
         "sinusoidal_pos_embds", "summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout",
         "down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks",
+        # GPT-2; upcasting matters in half precision only
+        "reorder_and_upcast_attn", "summary_proj_to_labels", "n_ctx", "predict_special_tokens",
         # generation, which older versions wrote into every config.json
         "do_sample", "early_stopping", "length_penalty", "max_length", "min_length", "num_beams", "num_beam_groups",
         "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p",
         "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "diversity_penalty",
         "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "return_dict_in_generate",
-        "output_scores", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
+        "output_scores", "max_new_tokens", "min_new_tokens", "min_p",
+        "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
     }
 )  # fmt: skip

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from edgebert.families import CONFIGS, Config, Reference, build
 from edgebert.head_names import HEADS, HeadNames
 from edgebert.model_types import MODEL_TYPES
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert import BertConfig
 from edgebert.task_heads import head_config
 from edgebert.weight_files import to_published
 from tests.tiny_tokenizers import SPECIALS, VOCAB, WORDS, vocabulary, write_tokenizer
@@ -31,7 +31,14 @@ CONFIG: dict[str, Any] = {
     "max_position_embeddings": 40,
     "type_vocab_size": 3,
 }
-# What differs for the other types. All take texts of 40 tokens.
+DECODER: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 72,
+    "max_position_embeddings": 64,
+}
+# What differs for the other types. All encoders take texts of 40 tokens.
 TYPES: dict[str, dict[str, Any]] = {
     "bert": {},
     **{
@@ -44,12 +51,13 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 CLASSES = {
     "bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert",
-    "distilbert": "DistilBert", "electra": "Electra", "albert": "Albert",
+    "distilbert": "DistilBert", "electra": "Electra", "albert": "Albert", "gpt2": "GPT2",
 }  # fmt: skip
 ENDINGS = {
     "embed": "Model", "classify": "ForSequenceClassification", "next-sentence": "ForNextSentencePrediction",
     "rerank": "ForSequenceClassification", "multiple-choice": "ForMultipleChoice", "tag": "ForTokenClassification",
     "answer": "ForQuestionAnswering", "fill-mask": "ForMaskedLM",
+    "generate": "LMHeadModel",
 }  # fmt: skip
 LABELS: dict[str, tuple[str, ...]] = {
     "classify": ("bad", "fair", "good"),
@@ -67,15 +75,17 @@ def write_checkpoint(
     settings: dict[str, Any] | None = None,
     pooling: str | None = "mean",
     normalize: bool = True,
+    generation: dict[str, Any] | None = None,
     **changed: Any,
 ) -> Path:
     """Write a checkpoint and return the folder.
 
-    ``changed`` are fields of BertConfig that are not those of :func:`sizes`, ``settings`` more keys of config.json.
-    ``labels`` are those of classify and tag; an ELECTRA without any for tag is the discriminator.
+    ``changed`` are fields of the configuration that are not those of :func:`sizes`, ``settings`` more keys of
+    config.json, ``generation`` what generation_config.json holds. ``labels`` are those of classify and tag; an
+    ELECTRA without any for tag is the discriminator.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    config = BertConfig(**{**sizes(model_type), **changed})
+    config = CONFIGS[MODEL_TYPES[model_type].family](**{**sizes(model_type), **changed})
     discriminator = task == "tag" and model_type == "electra" and labels is None
     names = None if task == "embed" else HEADS[model_type][task][0 if task != "tag" or discriminator else -1]
     labels = None if discriminator else labels or LABELS.get(task)
@@ -86,6 +96,8 @@ def write_checkpoint(
     if task == "rerank":
         published["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
     (folder / "config.json").write_text(json.dumps({**published, **(settings or {})}))
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
     write_tokenizer(folder, model_type, config.vocab_size)
     if task == "embed" and pooling is not None:
         write_modules(folder, pooling, normalize, config.hidden_size)
@@ -93,37 +105,45 @@ def write_checkpoint(
 
 
 def sizes(model_type: str = "bert") -> dict[str, Any]:
-    """Return the fields of BertConfig of a tiny model of this type."""
-    return {**CONFIG, "vocab_size": len(vocabulary(model_type)), **TYPES[model_type]}
+    """Return the fields of the configuration of a tiny model of this type."""
+    common = {**CONFIG, **TYPES[model_type]} if model_type in TYPES else DECODER
+    return {**common, "vocab_size": len(vocabulary(model_type))}
 
 
-def describe(model_type: str, config: BertConfig, architecture: str, labels: Sequence[str] | None) -> dict[str, Any]:
+def describe(model_type: str, config: Config, architecture: str, labels: Sequence[str] | None) -> dict[str, Any]:
     """Return what config.json says."""
     kind = MODEL_TYPES[model_type]
     data = {key: getattr(config, field) for key, field in kind.keys.items()}
     if data.get("embedding_size", 1) is None:
         data["embedding_size"] = config.hidden_size
-    if kind.pads is not None:
+    if kind.plain:
+        end = vocabulary(model_type).index("<|endoftext|>")
+        data |= {"bos_token_id": end, "eos_token_id": end}
+    if kind.pads is not None and isinstance(config, BertConfig):
         data["pad_token_id"] = config.position_offset - 1
     if labels:
         data["id2label"] = {str(number): label for number, label in enumerate(labels)}
     return {"model_type": model_type, "architectures": [architecture], **data}
 
 
-def tiny_model(config: BertConfig, names: HeadNames | None = None, outputs: int = 2) -> Bert | HeadedBert:
+def tiny_model(config: Config, names: HeadNames | None = None, outputs: int = 2, tied: bool = True) -> Reference:
     """Return a model with random weights large enough that every part of it matters to the result."""
-    bert = Bert(config)
-    outputs = config.vocab_size if names and names.biases else outputs
-    model = bert if names is None else HeadedBert(bert, head_config(names, config, outputs))
+    outputs = config.vocab_size if names and names.vocabulary else outputs
+    model = build(config, None if names is None else head_config(names, config, outputs, tied))
     randomize(model)
     return model
 
 
 def randomize(model: nn.Module) -> None:
-    """Give a model random weights, the same each time."""
+    """Give a model random weights, the same each time.
+
+    Those of a decoder are such that the likeliest next token is seldom the last one again.
+    """
     generator = torch.Generator().manual_seed(7)
+    scales = {"gpt2.layers": 0.2, "gpt2.token": 0.2, "gpt2.position": 0.8, "gpt2.norm": 0.1, "layers": 0.1, "": 0.4}
     for name, tensor in model.state_dict().items():
-        tensor.copy_(torch.randn(tensor.shape, generator=generator) * (0.1 if "layers" in name else 0.4))
+        scale = next(scale for part, scale in scales.items() if part in name)
+        tensor.copy_(torch.randn(tensor.shape, generator=generator) * scale)
         if name.endswith("norm.weight"):
             tensor.add_(1)
 

@@ -10,24 +10,14 @@ matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.checks import field_problems
 from edgebert.models.operators import self_attention
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    "relu": functional.relu,
-    "silu": functional.silu,
-    "swish": functional.silu,
-    "tanh": torch.tanh,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +47,7 @@ class BertConfig:
     shared_layers: bool = False
 
     def __post_init__(self) -> None:
-        problems = []
-        for field in fields(self):
-            value, (low, high) = getattr(self, field.name), LIMITS.get(field.name, (1, 1 << 24))
-            whole = field.type == "int" or (field.type == "int | None" and value is not None)
-            if whole and (type(value) is not int or not low <= value <= high):
-                problems.append(f"{field.name}={value!r:.60} is not a whole number from {low} to {high}")
-        if not problems and self.hidden_size % self.num_attention_heads:
-            problems.append(
-                f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
-            )
-        if not isinstance(self.layer_norm_eps, float) or not 0 < self.layer_norm_eps < 1:
-            problems.append(f"layer_norm_eps={self.layer_norm_eps!r:.60} is not a number between 0 and 1")
-        if not isinstance(self.hidden_act, str) or self.hidden_act not in ACTIVATIONS:
-            problems.append(f"hidden_act={self.hidden_act!r:.60} is not one of {', '.join(ACTIVATIONS)}")
+        problems = field_problems(self)
         if not problems and self.max_tokens < 1:
             problems.append(
                 f"max_position_embeddings={self.max_position_embeddings} leaves no position after the first "
@@ -83,15 +60,6 @@ class BertConfig:
     def max_tokens(self) -> int:
         """The longest text that the positions reach, in tokens, special tokens included."""
         return self.max_position_embeddings - self.position_offset
-
-
-LIMITS = {
-    "num_hidden_layers": (1, 1000),
-    "hidden_size": (1, 65536),
-    "intermediate_size": (1, 1 << 20),
-    "type_vocab_size": (0, 1 << 24),
-    "position_offset": (0, 1 << 24),
-}
 
 
 class Embeddings(nn.Module):

@@ -26,34 +26,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.bert import ACTIVATIONS, Bert
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.bert import Bert
+from edgebert.models.rows import first_rows, last_rows, mean_of
 
 POOLINGS = ("cls", "mean", "max", "last")
-READS = ("first", "mean", "every", "chosen")
-
-
-def first_rows(mask: Tensor) -> Tensor:
-    """Return the number (batch,), counted through the whole batch, of the first real token of each row of ``mask``.
-
-    A row without real tokens gives its first position.
-    """
-    batch, seq = mask.shape
-    places = torch.arange(seq, device=mask.device)  # (seq,)
-    first = torch.where(mask, places, seq).amin(1).clamp(max=seq - 1)  # (batch,)
-    return first + torch.arange(batch, device=mask.device) * seq
-
-
-def last_rows(mask: Tensor) -> Tensor:
-    """Return the number (batch,), counted through the whole batch, of the last real token of each row of ``mask``."""
-    batch, seq = mask.shape
-    places = torch.arange(seq, device=mask.device)
-    return torch.where(mask, places, 0).amax(1) + torch.arange(batch, device=mask.device) * seq
-
-
-def mean_of(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Take hidden states (batch * seq, dim) to their mean (batch, dim) over the true positions of ``mask``."""
-    real = mask[..., None]  # (batch, seq, 1)
-    return torch.where(real, hidden.reshape(*mask.shape, -1), 0.0).sum(1) / real.sum(1).clamp(min=1)
+ROWS = {"first": first_rows, "last": last_rows}
+READS = (*ROWS, "mean", "every", "chosen")
 
 
 class SentenceEncoder(nn.Module):
@@ -82,7 +61,7 @@ class SentenceEncoder(nn.Module):
     def pooled(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Take (batch, seq) tensors, the mask of booleans, to vectors (batch, dim)."""
         if self.pooling in ("cls", "last"):
-            rows = first_rows(mask) if self.pooling == "cls" else last_rows(mask)
+            rows = ROWS["first" if self.pooling == "cls" else "last"](mask)
             return self.bert.encode(input_ids, mask, token_type_ids, rows) * mask.any(1, keepdim=True)
         hidden = self.bert.encode(input_ids, mask, token_type_ids)
         if self.pooling == "mean":
@@ -95,12 +74,12 @@ class SentenceEncoder(nn.Module):
 class HeadConfig:
     """The numbers of a head.
 
-    ``reads`` is ``first`` (token of each row), ``mean`` (of the row's real tokens), ``every`` (token) or ``chosen``
-    (tokens, by ``logits_indices``).
+    ``reads`` is ``first`` or ``last`` (real token of each row), ``mean`` (of the row's real tokens), ``every`` (token)
+    or ``chosen`` (tokens, by ``logits_indices``).
     ``activation`` names that of the hidden layer, None if there is no hidden layer; ``hidden_size`` is its width and
-    ``norm`` says whether it is normalised. A ``tied`` head multiplies by the table of token embeddings and has only a
-    bias of its own. A ``binary`` head has one number x for two outputs, 0 and x (ELECTRA's discriminator). ``spans``
-    gives the two outputs apart, as start and end.
+    ``norm`` says whether it is normalised. The last layer has a ``bias`` or not; a ``tied`` head multiplies by the
+    table of token embeddings in its place. A ``binary`` head has one number x for two outputs, 0 and x (ELECTRA's
+    discriminator). ``spans`` gives the two outputs apart, as start and end.
 
     Raises:
         ValueError: naming a field that makes no sense, with its value.
@@ -111,6 +90,7 @@ class HeadConfig:
     activation: str | None = None
     hidden_size: int | None = None
     norm: bool = False
+    bias: bool = True
     tied: bool = False
     binary: bool = False
     spans: bool = False
@@ -136,8 +116,8 @@ class Head(nn.Module):
         self.dense = nn.Linear(bert.config.hidden_size, dim) if config.activation else None
         self.activation = ACTIVATIONS[config.activation] if config.activation else None
         self.norm = nn.LayerNorm(dim, eps=bert.config.layer_norm_eps) if config.norm else None
-        self.out = None if config.tied else nn.Linear(dim, 1 if config.binary else config.num_outputs)
-        self.bias = nn.Parameter(torch.zeros(config.num_outputs)) if config.tied else None
+        self.out = None if config.tied else nn.Linear(dim, 1 if config.binary else config.num_outputs, bias=config.bias)
+        self.bias = nn.Parameter(torch.zeros(config.num_outputs)) if config.tied and config.bias else None
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
         """Take hidden states (n, dim) to logits (n, outputs); a tied head multiplies by ``table`` (outputs, dim)."""
@@ -170,7 +150,7 @@ class HeadedBert(nn.Module):
         batch: row * seq + position.
         """
         mask, config = attention_mask != 0, self.head.config
-        rows = first_rows(mask) if config.reads == "first" else logits_indices
+        rows = ROWS[config.reads](mask) if config.reads in ROWS else logits_indices
         hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
         if config.reads == "mean":
             hidden = mean_of(hidden, mask)

@@ -4,12 +4,17 @@ A reference model calls these functions as plain PyTorch. Inside :func:`renderin
 exported, the same calls emit the kernels that the target is best at. What differs between targets is here and
 nowhere else:
 
-==============  ===============================  ==============================================
-                ``cpu``                          ``portable``, and eager PyTorch
-==============  ===============================  ==============================================
-self-attention  com.microsoft Attention, which   a linear layer and the scaled dot product in
-                takes in the linear layer too    standard operators
-==============  ===============================  ==============================================
+================  ==================================  ==============================================
+                  ``cpu``                             ``portable``, and eager PyTorch
+================  ==================================  ==============================================
+self-attention    com.microsoft Attention, which      a linear layer and the scaled dot product in
+                  takes in the linear layer too       standard operators
+cached attention  com.microsoft GroupQueryAttention;  the new keys and values appended to those of
+                  past and present are one buffer of  the past, and the scaled dot product in
+                  a fixed length, written in place    standard operators
+padding of the    behind the tokens of each row only  anywhere
+cached attention
+================  ==================================  ==============================================
 
 Padding is computed along with the rest. Taking it out of the graph was tried: it costs two copies of the activations
 in every layer, more than the 3 % of padding that is left once texts are batched by length.
@@ -20,15 +25,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+# Keys and values (batch, heads, columns, head_dim) of the tokens that a layer has seen.
+Cache: TypeAlias = "tuple[Tensor, Tensor]"
+
 _target: ContextVar[str | None] = ContextVar("edgebert_target", default=None)
 
 # Added to the scores of masked keys. Finite in float32 and still finite with a score added, so that a row
-# without any real key gives finite numbers (uniform weights) and not NaN.
+# without any real key gives finite numbers (uniform weights) and not NaN. Later keys, which a token always has its
+# own besides, are left out altogether.
 MASKED = -1e38
 
 
@@ -42,28 +52,86 @@ def rendering(target: str) -> Iterator[None]:
         _target.reset(token)
 
 
-def self_attention(x: Tensor, qkv: nn.Linear, mask: Tensor, num_heads: int) -> Tensor:
+def self_attention(
+    x: Tensor, qkv: nn.Linear, mask: Tensor, num_heads: int, *, causal: bool = False, scale: float | None = None
+) -> Tensor:
     """Multi-head attention among the real tokens of each row (Vaswani et al., 2017, section 3.2).
 
     ``x`` and the result are (batch * seq, dim); ``qkv`` makes queries, keys and values, side by side; ``mask``
-    (batch, seq) is true at real tokens.
+    (batch, seq) is true at real tokens. With ``causal`` no token sees a later one. Scores are multiplied by
+    ``scale``, which is one by the root of the width of a head if not given.
     """
     batch, seq = mask.shape
     dim = x.shape[-1]
     if _target.get() == "cpu":
         padded = x.reshape(batch, seq, dim)
+        attrs: dict[str, Any] = {"num_heads": num_heads, "mask_filter_value": MASKED}
+        attrs |= {"unidirectional": 1} if causal else {}
+        attrs |= {"scale": scale} if scale is not None else {}
         # The kernel wants the weight as (in, out); the exporter turns it around once the graph is made.
         mixed = torch.onnx.ops.symbolic(
             "com.microsoft::Attention",
             (padded, qkv.weight, qkv.bias, mask.to(torch.int32)),
-            attrs={"num_heads": num_heads, "mask_filter_value": MASKED},
+            attrs=attrs,
             dtype=x.dtype,
             shape=padded.shape,
             version=1,
         )
         return mixed.reshape(batch * seq, dim)
-    parts = qkv(x).reshape(batch, seq, 3 * dim).chunk(3, dim=-1)
-    query, key, value = (part.reshape(batch, seq, num_heads, dim // num_heads).transpose(1, 2) for part in parts)
-    bias = torch.where(mask[:, None, None, :], 0.0, MASKED)  # (batch, 1, 1, seq)
-    mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)  # (batch, heads, seq, head_dim)
-    return mixed.transpose(1, 2).reshape(batch * seq, dim)
+    query, key, value = split_heads(qkv(x), batch, num_heads)
+    return scaled_dot_product(query, key, value, mask, causal, scale)
+
+
+def cached_attention(qkv: Tensor, mask: Tensor, past: Cache, num_heads: int, scale: float) -> tuple[Tensor, Cache]:
+    """Causal attention of new tokens among the real tokens of their rows, those of the past included.
+
+    ``qkv`` (batch * seq, 3 * dim) are queries, keys and values of the new tokens, side by side; the result is
+    (batch * seq, dim). ``mask`` (batch, total) is true at real tokens, of which the last seq columns are the new
+    ones. ``past`` and the second result are keys and values, of total - seq and of total columns.
+
+    Rendered for ``cpu``, past and present have one and the same length, of total or more: a buffer with the tokens of
+    each row at its beginning and without gaps, behind which the kernel writes the new ones. It is told where by the
+    number of true columns of a row. So new tokens may be padded on the right, and only where there is no past yet.
+    """
+    batch = mask.shape[0]
+    if _target.get() == "cpu":
+        packed = qkv.reshape(batch, -1, qkv.shape[-1])
+        lengths = mask.sum(1).to(torch.int32)  # (batch,)
+        total = torch.scalar_tensor(mask.shape[1], dtype=torch.int32)
+        mixed, keys, values = torch.onnx.ops.symbolic_multi_out(
+            "com.microsoft::GroupQueryAttention",
+            (packed, None, None, *past, lengths - 1, total),
+            attrs={"num_heads": num_heads, "kv_num_heads": num_heads, "do_rotary": 0, "scale": scale},
+            dtypes=(qkv.dtype,) * 3,
+            shapes=((*packed.shape[:2], packed.shape[-1] // 3), past[0].shape, past[1].shape),
+            version=1,
+        )
+        return mixed.flatten(0, 1), (keys, values)
+    query, key, value = split_heads(qkv, batch, num_heads)
+    key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
+    return scaled_dot_product(query, key, value, mask, True, scale), (key, value)
+
+
+def split_heads(qkv: Tensor, batch: int, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Take (batch * seq, 3 * dim) to queries, keys and values, each (batch, heads, seq, head_dim)."""
+    dim = qkv.shape[-1] // 3
+    parts = qkv.reshape(batch, -1, 3 * dim).chunk(3, dim=-1)
+    query, key, value = (part.reshape(batch, -1, num_heads, dim // num_heads).transpose(1, 2) for part in parts)
+    return query, key, value
+
+
+def scaled_dot_product(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, causal: bool, scale: float | None
+) -> Tensor:
+    """Take queries (batch, heads, seq, head_dim) to (batch * seq, dim) by keys and values of as many columns or more.
+
+    Queries belong to the last columns of ``mask`` (batch, columns), and with ``causal`` see those up to their own.
+    """
+    batch, _, seq, _ = query.shape
+    bias = torch.where(mask[:, None, None, :], 0.0, MASKED)  # (batch, 1, 1, columns)
+    if causal:
+        columns = torch.arange(key.shape[2], device=mask.device)
+        seen = columns <= columns[key.shape[2] - seq :, None]  # (seq, columns)
+        bias = torch.where(seen, bias, -torch.inf)  # (batch, 1, seq, columns)
+    mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    return mixed.transpose(1, 2).reshape(batch * seq, -1)  # from (batch, heads, seq, head_dim)

@@ -72,6 +72,85 @@ def test_ids_and_offsets_of_transformers(trained: Path, tmp_path: Path, case: st
         assert not any(found.type_ids)
 
 
+END = "<|endoftext|>"
+GPT2: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "class": {
+        "tokenizer_class": "GPT2Tokenizer",
+        "bos_token": END,
+        "eos_token": {**MASK, "content": END, "lstrip": False},
+        "unk_token": END,
+    },
+    "prefix": {"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True, "pad_token": END},
+    "padding": {"pad_token": "<pad>", "eos_token": "</s>"},
+}
+
+
+def gpt2_files(trained: Path, folder: Path, added: dict[str, int] | None = None) -> Path:
+    """Write the files of a GPT-2 into ``folder``, in whose vocabulary the end of the text comes last."""
+    vocabulary = json.loads((trained / "vocab.json").read_text(encoding="utf-8"))
+    (folder / "vocab.json").write_text(json.dumps({**vocabulary, END: 900}, ensure_ascii=False), encoding="utf-8")
+    (folder / "merges.txt").write_bytes((trained / "merges.txt").read_bytes())
+    if added:
+        (folder / "added_tokens.json").write_text(json.dumps(added))
+    return folder
+
+
+@pytest.mark.parametrize("added", [None, {"<|user|>": 901, "<|bot|>": 902}])
+@pytest.mark.parametrize("case", GPT2)
+def test_ids_of_gpt2(trained: Path, tmp_path: Path, case: str, added: dict[str, int] | None) -> None:
+    gpt2_files(trained, tmp_path, added)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(GPT2[case]))
+    read = read_tokenizer(CheckpointFolder.open(tmp_path), 903, plain=True)
+    assert read.notes == ()
+    ours = Tokenizer.from_str(read.text)
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+    texts = [*strings(random.Random(12), 600), f"a{END}b", f" {END} ", "  two  spaces ", "\n\n", "it's we'll"]
+    texts += ["naïve café — Zürich", "日本語 テスト", "👩🏽‍🚀 🇩🇪!", "a <|user|> b<|bot|>c", " <|bot|>"]
+    for text in texts:
+        encoded = theirs(text, return_offsets_mapping=True)
+        found = ours.encode(text)
+        assert found.ids == encoded["input_ids"]
+        if case != "prefix":
+            assert ours.decode(found.ids, skip_special_tokens=False) == text
+
+
+GPT2_FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "a token before each text": (
+        {"tokenizer_config.json": '{"add_bos_token": true}'},
+        ("tokenizer_config.json: add_bos_token asks", "save the tokenizer as tokenizer.json"),
+    ),
+    "a gap": ({"added_tokens.json": '{"<|a|>": 902}'}, ("added_tokens.json: '<|a|>' has id 902, the next one is 901",)),
+    "no id": ({"added_tokens.json": '{"<|a|>": "x"}'}, ("added_tokens.json has ids that are none: '<|a|>': 'x'",)),
+    "beyond the model": ({"added_tokens.json": '{"<|a|>": 901}'}, ("ids beyond the 901 of the model", "(901)")),
+    "no padding": ({"tokenizer_config.json": '{"pad_token": "[PAD]"}'}, ("lacks '[PAD]', the pad_token",)),
+    "no token": ({"tokenizer_config.json": '{"eos_token": 7}'}, ("eos_token=7 is not a token",)),
+}
+
+
+@pytest.mark.parametrize("fault", GPT2_FAULTS)
+def test_faults_of_gpt2_are_named(trained: Path, tmp_path: Path, fault: str) -> None:
+    changed, expected = GPT2_FAULTS[fault]
+    for name, content in changed.items():
+        (gpt2_files(trained, tmp_path) / name).write_text(content, encoding="utf-8")
+    with pytest.raises(EdgebertError) as caught:
+        read_tokenizer(CheckpointFolder.open(tmp_path), 901, plain=True)
+    for part in expected:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_class_goes_before_the_type_of_the_model(trained: Path, tmp_path: Path, plain: bool) -> None:
+    """A tokenizer that adds nothing is worth a note where the model expects something, and nowhere else."""
+    gpt2_files(trained, tmp_path)
+    folder = CheckpointFolder.open(tmp_path)
+    for kind, added in ((None, 0 if plain else 2), ("GPT2Tokenizer", 0), ("RobertaTokenizer", 2)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+        read = read_tokenizer(folder, 901, plain=plain)
+        assert Tokenizer.from_str(read.text).num_special_tokens_to_add(False) == added
+        assert read.notes == (() if added or plain else ("vocab.json adds no special tokens to a text",))
+
+
 def test_mask_is_found(trained: Path) -> None:
     assert read_tokenizer(CheckpointFolder.open(trained), 900).mask_token == "<mask>"
 
@@ -104,8 +183,8 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a line of three": ({"merges.txt": "a b c"}, ("merges.txt: line 1 is 'a b c' and not two tokens; download",)),
     "other merges": ({"merges.txt": "zzz yyy"}, ("merges.txt does not fit vocab.json", "use the files")),
     "other class": (
-        {"tokenizer_config.json": '{"tokenizer_class": "GPT2Tokenizer"}'},
-        ("tokenizer_config.json: 'GPT2Tokenizer' cannot be built from vocab.json; save the tokenizer",),
+        {"tokenizer_config.json": '{"tokenizer_class": "BartTokenizer"}'},
+        ("tokenizer_config.json: 'BartTokenizer' cannot be built from vocab.json; save the tokenizer",),
     ),
     "no flag": (
         {"tokenizer_config.json": '{"add_prefix_space": 1}'},

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from edgebert.checkpoints import open_checkpoint
+from edgebert.head_names import HEADS
 from edgebert.model_types import MODEL_TYPES
+from edgebert.models.bert import BertConfig
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.test_config_faults import json_values
 from tests.tiny import write_checkpoint
@@ -44,6 +46,7 @@ def test_bert_with_the_tokenizer_of_another_type(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").unlink()
     write_tokenizer(tmp_path, "xlm-roberta", 120)
     checkpoint = open_checkpoint(tmp_path)
+    assert isinstance(checkpoint.config, BertConfig)
     assert checkpoint.config.type_vocab_size == 3
     encoded = Tokenizer.from_str(checkpoint.tokenizer_json).encode("the cat", "sat")
     assert set(encoded.type_ids) == {0}
@@ -51,6 +54,7 @@ def test_bert_with_the_tokenizer_of_another_type(tmp_path: Path) -> None:
 
 def test_distilbert_has_no_segments(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, model_type="distilbert"))
+    assert isinstance(checkpoint.config, BertConfig)
     assert checkpoint.config.type_vocab_size == 0
     assert not any("segment" in name for name in checkpoint.load_model().state_dict())
 
@@ -69,8 +73,13 @@ EXTRA = ["architectures", "id2label", "problem_type", "sentence_transformers", "
 EXTRA += ["sbert_ce_default_activation_function", "summary_type", "num_labels"]
 
 
-@pytest.mark.parametrize("kind", MODEL_TYPES)
-@pytest.mark.parametrize("task", ["classify", "fill-mask"])
+VOCABULARIES = ("fill-mask", "generate")
+EXTRA += ["eos_token_id", "bos_token_id", "max_length", "top_k", "n_ctx"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [(kind, task) for kind in HEADS for task in ("classify", *VOCABULARIES) if task in HEADS[kind]]
+)
 @given(st.data())
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_value_in_config_is_fine_or_named(tmp_path: Path, kind: str, task: str, data: st.DataObject) -> None:

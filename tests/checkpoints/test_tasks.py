@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.head_names import HEADS, TASKS
+from edgebert.model_types import MODEL_TYPES
 from edgebert_runtime.errors import ConfigError
 from tests.checkpoints.broken import message, write_task
 from tests.tiny import write_checkpoint
@@ -22,10 +23,12 @@ def keep(folder: Path, *beginnings: str) -> None:
     save_file({name: value for name, value in load_file(file).items() if name.startswith(beginnings)}, file)
 
 
-@pytest.mark.parametrize(("kind", "task"), [(kind, task) for kind in HEADS for task in ("embed", *HEADS[kind])])
+@pytest.mark.parametrize(
+    ("kind", "task"), [(kind, task) for kind in HEADS for task in {MODEL_TYPES[kind].bare: None, **HEADS[kind]}]
+)
 def test_task_is_found(tmp_path: Path, kind: str, task: str) -> None:
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, task=task, model_type=kind))
-    assert (checkpoint.task, checkpoint.model_type, checkpoint.family) == (task, kind, "bert")
+    assert (checkpoint.task, checkpoint.model_type, checkpoint.family) == (task, kind, MODEL_TYPES[kind].family)
     assert (checkpoint.head is None) == (task == "embed")
     assert (checkpoint.mask_token is None) == (task != "fill-mask")
     assert not any("passed over" in note for note in checkpoint.notes)

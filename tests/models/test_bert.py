@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import ACTIVATIONS, Bert, BertConfig
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.heads import POOLINGS, HeadConfig, SentenceEncoder
 from tests.models.tiny_bert import SIZES, random_ids, randomized, relative, save
 
@@ -167,7 +168,7 @@ def test_model_is_ready_for_inference(model: Bert) -> None:
 
 
 BAD_HEADS: dict[str, Any] = {
-    "reads": {"reads": "last"},
+    "reads": {"reads": "middle"},
     "activation": {"activation": "geglu", "hidden_size": 3},
     "hidden_size": {"activation": "tanh"},
     "num_outputs": {"num_outputs": 3, "spans": True},

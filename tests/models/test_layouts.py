@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert.families import Reference
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadedBert
 from edgebert.weight_files import canonical, published_names, to_published
 from tests.models.tiny_bert import SIZES, randomized, save
 
 
-def same(model: Bert | HeadedBert, other: Bert | HeadedBert) -> bool:
+def same(model: Reference, other: Reference) -> bool:
     """Say whether two models have the same weights, bit for bit."""
     ours, theirs = model.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)

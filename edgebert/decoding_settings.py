@@ -1,0 +1,144 @@
+"""Read how a checkpoint wants its text to be generated: generation_config.json, or config.json, which did before it.
+
+Only what :class:`edgebert_runtime.decoding.options.Options` knows is taken, under its names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebert.checkpoint_files import CheckpointFolder, some
+from edgebert.model_config import NAME, ModelConfig
+from edgebert.model_types import MODEL_TYPES
+from edgebert_runtime.decoding.option_checks import CHECKS
+from edgebert_runtime.decoding.options import ENGINE_ONLY, Options
+from edgebert_runtime.errors import ConfigError, InputError
+
+GENERATION = "generation_config.json"
+
+# Options that a call gives and no file does, and those that files call by another name.
+CALL_ONLY = ("prefix_allowed_tokens_fn", "stop", "seed")
+RENAMED = {"stop_strings": "stop"}
+KNOWN = {**{name: name for name in (*CHECKS, *ENGINE_ONLY) if name not in CALL_ONLY}, **RENAMED}
+
+# The tokens that are read from config.json even where there is a generation_config.json that does not name them.
+SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+# Options that are one token id, a list of them, or a list of lists; a forced token must be one of the model.
+FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+IDS = (*SPECIAL_IDS, "suppress_tokens", "begin_suppress_tokens", "bad_words_ids")
+
+# Values with which an option says nothing. 20 is where transformers stops if nothing says where.
+SILENT: dict[str, tuple[Any, ...]] = {"max_length": (20,), "min_length": (0,), "top_k": (0,)}
+
+# Keys of generation_config.json that change no text, or not with these values.
+INERT = frozenset(
+    {
+        "_from_model_config", "transformers_version", "use_cache", "cache_implementation", "cache_config",
+        "return_legacy_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores",
+        "output_logits", "generation_kwargs", "compile_config", "disable_compile", "trust_remote_code",
+        "low_memory", "prefill_chunk_size", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule",
+        "assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind",
+        "prompt_lookup_num_tokens", "max_matching_ngram_size", "speculation_num_draft_tokens", "max_time",
+    }
+)  # fmt: skip
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0, 0.0),
+    "encoder_repetition_penalty": (1, 1.0),
+    "encoder_no_repeat_ngram_size": (0,),
+    "epsilon_cutoff": (0, 0.0),
+    "eta_cutoff": (0, 0.0),
+    "guidance_scale": (1, 1.0),
+    "renormalize_logits": (False,),
+    "remove_invalid_values": (False,),
+    "token_healing": (False,),
+}
+
+
+def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, Any], list[str]]:
+    """Return the options that the checkpoint gives to a search, and notes.
+
+    Ids of tokens that the model does not have are left out, with a note.
+
+    Raises:
+        CheckpointError: if generation_config.json cannot be read.
+        ConfigError: naming the file and every option in it that is impossible.
+    """
+    found, notes = read_options(folder, model)
+    decoding: dict[str, Any] = {}
+    problems: list[str] = []
+    size = model.model.vocab_size
+    for name, (file, value) in found.items():
+        kept, beyond = known_ids(value, size) if name in IDS else (value, [])
+        if beyond:
+            notes.append(f"{file}: left out {name}={some(beyond)}: the model has ids from 0 to {size - 1}")
+        if kept is None:
+            continue
+        decoding[name] = kept
+        if problem := fault(name, kept, size):
+            problems.append(f"{file}: {problem}")
+    if not problems and (problem := contradiction(decoding)):
+        problems.append(f"{GENERATION if folder.has(GENERATION) else NAME}: {problem}")
+    if problems:
+        raise ConfigError("; ".join(problems) + "; correct or remove it")
+    return decoding, notes
+
+
+def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, tuple[str, Any]], list[str]]:
+    """Return by the name of each option that says something the file it is from and its value, and notes."""
+    usual = MODEL_TYPES[model.model_type].defaults
+    known = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < model.model.vocab_size}
+    data = {**known, **model.data}
+    source, given, notes = NAME, data, []
+    if folder.has(GENERATION):
+        source, given = GENERATION, folder.json(GENERATION)
+        if unknown := sorted(key for key, value in given.items() if not passed_over(key, value)):
+            notes.append(f"{source}: passed over keys that change what transformers generates: {some(unknown)}")
+    found = {name: (source, given[key]) for key, name in KNOWN.items() if key in given}
+    found |= {name: (NAME, data[name]) for name in SPECIAL_IDS if name in data and name not in given}
+    return {name: (file, value) for name, (file, value) in found.items() if not silent(name, value)}, notes
+
+
+def silent(name: str, value: Any) -> bool:
+    """Say whether an option with this value says nothing."""
+    return value in (None, []) or any(type(value) is type(other) and value == other for other in SILENT.get(name, ()))
+
+
+def passed_over(key: str, value: Any) -> bool:
+    """Say whether a key of generation_config.json is known, or says nothing."""
+    return value is None or key in KNOWN or key in INERT or value in NEUTRAL.get(key, ())
+
+
+def known_ids(value: Any, vocab_size: int) -> tuple[Any, list[str]]:
+    """Return the ids in ``value`` that the model has, None if none are left, and the others."""
+    if type(value) is int:
+        return (value, []) if 0 <= value < vocab_size else (None, [str(value)])
+    if not isinstance(value, list):
+        return value, []
+    beyond = [item for item in value if any(known_ids(id, vocab_size)[1] for id in nested(item))]
+    return [item for item in value if item not in beyond] or None, [str(item) for item in beyond]
+
+
+def nested(value: Any) -> list[Any]:
+    """Return the items of a list, or the one thing that is none."""
+    return value if isinstance(value, list) else [value]
+
+
+def fault(name: str, value: Any, vocab_size: int) -> str | None:
+    """Say what is wrong with the value of an option by itself."""
+    if name in FORCED and (beyond := known_ids(value, vocab_size)[1]):
+        return f"{name}={some(beyond)} is not an id below the vocabulary of {vocab_size}"
+    try:
+        CHECKS["pad_token_id" if name in ENGINE_ONLY else name](name, value)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def contradiction(decoding: dict[str, Any]) -> str | None:
+    """Say which options cannot go together."""
+    try:
+        Options.read(decoding)
+    except InputError as error:
+        return str(error)
+    return None

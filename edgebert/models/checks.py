@@ -1,0 +1,43 @@
+"""Find what makes no sense among the fields of a configuration, whichever model it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from edgebert.models.activations import ACTIVATIONS
+
+# The bounds of whole numbers; those of sizes that are not listed are 1 and 1 << 24.
+LIMITS = {
+    "num_hidden_layers": (1, 1000),
+    "hidden_size": (1, 65536),
+    "intermediate_size": (1, 1 << 20),
+    "type_vocab_size": (0, 1 << 24),
+    "position_offset": (0, 1 << 24),
+}
+
+
+def field_problems(config: Any, limits: Mapping[str, tuple[int, int]] = LIMITS) -> list[str]:
+    """Name the fields of the dataclass ``config`` that make no sense, each with its value.
+
+    Whole numbers, numbers and flags are told by the types of the fields. ``hidden_size`` must divide among the heads,
+    ``layer_norm_eps`` lie between 0 and 1, ``hidden_act`` be one of the activations.
+    """
+    problems = []
+    for field in fields(config):
+        value, (low, high) = getattr(config, field.name), limits.get(field.name, (1, 1 << 24))
+        whole = field.type == "int" or (field.type == "int | None" and value is not None)
+        if whole and (type(value) is not int or not low <= value <= high):
+            problems.append(f"{field.name}={value!r:.60} is not a whole number from {low} to {high}")
+        if field.type == "bool" and type(value) is not bool:
+            problems.append(f"{field.name}={value!r:.60} is neither true nor false")
+    if not problems and config.hidden_size % config.num_attention_heads:
+        problems.append(
+            f"hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
+        )
+    if not isinstance(config.layer_norm_eps, float) or not 0 < config.layer_norm_eps < 1:
+        problems.append(f"layer_norm_eps={config.layer_norm_eps!r:.60} is not a number between 0 and 1")
+    if not isinstance(config.hidden_act, str) or config.hidden_act not in ACTIVATIONS:
+        problems.append(f"hidden_act={config.hidden_act!r:.60} is not one of {', '.join(ACTIVATIONS)}")
+    return problems
