@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--no-answer", is_flag=True, help="Let the answer be that the context holds none.")
 @stride_option("a quarter of a window, at most 128")
 @request_options(
-    json_help="Write a JSON object a line for each question: index, answers with text, score, start, end.", cuts=False
+    json_help="Write a JSON object a line for each question: index, answers with text, score, start, end.", long="split"
 )
 def answer(
     request: Request,

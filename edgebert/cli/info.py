@@ -9,7 +9,7 @@ import click
 from edgebert.cli.logs import Command
 from edgebert.cli.options import bundle_argument, json_option
 from edgebert.cli.output import echo_json, echo_table, size
-from edgebert.cli.summary import as_dict, details, echo_report, echo_verification, headline, settings
+from edgebert.cli.summary import as_dict, decoding, details, echo_report, echo_verification, headline, settings
 
 
 @click.command(cls=Command)
@@ -33,6 +33,7 @@ def info(bundle: Path, as_json: bool) -> None:
     manifest = opened.manifest
     echo_table([*headline(opened), *details(opened)])
     echo_table(settings(opened), title="settings")
+    echo_table(decoding(opened), title="decoding")
     echo_verification(opened)
     echo_report(opened)
     echo_table([(name, size(entry.bytes)) for name, entry in manifest.files.items()], title="files")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -13,6 +13,7 @@ from edgebert.cli.texts import Errors
 from edgebert.cli.verbs import Request
 
 F = TypeVar("F", bound=Callable[..., Any])
+Long = Literal["cut", "split", "refuse"]
 
 FOLDER = click.Path(path_type=Path)
 
@@ -79,16 +80,24 @@ def texts_options(metavar: str) -> Callable[[F], F]:
     return lambda function: texts(file(function))
 
 
-def request_options(*, json_help: str, cuts: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def length_options(long: Long) -> list[Callable[[F], F]]:
+    """Return what can be said about texts that are too long."""
+    tokens = {"cut": "Where a text is cut, in tokens.", "split": "Length of a window, in tokens."}
+    if long == "refuse":
+        return []
+    limit = click.option("--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help=tokens[long])
+    strict = click.option("--no-truncate", is_flag=True, help="Fail if a text is longer, instead of cutting it.")
+    return [limit, strict] if long == "cut" else [limit]
+
+
+def request_options(*, json_help: str, long: Long = "cut") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add what every command that runs an engine takes, and hand it to the command as a :class:`Request`.
 
-    ``cuts`` says whether longer texts are cut; otherwise they are read in windows, and nothing is lost.
+    ``long`` says what is done with a text that is too long: it is cut, split into windows, or refused.
     """
-    tokens = "Where a text is cut, in tokens." if cuts else "Length of a window, in tokens."
     options = [
         click.option("--json", "as_json", is_flag=True, help=json_help),
-        click.option("--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help=tokens),
-        click.option("--no-truncate", is_flag=True, help="Fail if a text is longer, instead of cutting it."),
+        *length_options(long),
         click.option(
             "--max-batch-tokens",
             type=click.IntRange(min=1),
@@ -103,8 +112,6 @@ def request_options(*, json_help: str, cuts: bool = True) -> Callable[[Callable[
         ),
         engine_options,
     ]
-    if not cuts:
-        del options[2]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         decorated = gathering(function)
@@ -124,7 +131,6 @@ def gathering(function: Callable[..., None]) -> Callable[..., None]:
         device: str,
         threads: int | None,
         as_json: bool,
-        max_tokens: int | None,
         max_batch_tokens: int | None,
         errors: Errors,
         no_truncate: bool | None = None,
@@ -134,7 +140,9 @@ def gathering(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if texts and file:
             raise click.UsageError("Give texts as arguments or with --input, not both.")
-        keywords = {"max_tokens": max_tokens, "max_batch_tokens": max_batch_tokens, "errors": errors}
+        keywords = {"max_batch_tokens": max_batch_tokens, "errors": errors}
+        if "max_tokens" in others:
+            keywords["max_tokens"] = others.pop("max_tokens")
         if no_truncate is not None:
             keywords["truncate"] = not no_truncate
         verb = click.get_current_context().info_name or ""

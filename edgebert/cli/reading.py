@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -15,6 +16,7 @@ from edgebert.cli.output import count_progress
 from edgebert.cli.texts import MAX_LINE_BYTES, Errors, Window, argument_windows, file_size, line_windows
 from edgebert.cli.verbs import Request
 
+AT_ONCE = 64  # texts at once where one takes long: enough to fill batches, few enough to see results come
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -26,41 +28,47 @@ class Reading:
         self.stack, self.windows, self.total, self.verb = stack, windows, total, verb
         self.cut = 0
 
-    def results(self, compute: Callable[[list[str]], T], shown: bool = False) -> Iterator[tuple[int, T]]:
+    def results(
+        self, compute: Callable[[list[str]], T], shown: bool = False, most: int | None = None
+    ) -> Iterator[tuple[int, T]]:
         """Yield the number of the first text of each window, from 0, with what ``compute`` gives for its texts.
 
-        Progress is shown if ``shown``, or if standard output goes elsewhere than to the terminal.
+        Progress is shown if ``shown``, or if standard output goes elsewhere than to the terminal. ``compute`` gets at
+        most ``most`` texts at once.
         """
         bar = count_progress(self.total, shown=shown or not sys.stdout.isatty(), label=self.verb)
         advance = self.stack.enter_context(bar)  # the stack ends it before an error is printed
         for window in self.windows:
-            with window.naming():
-                found = compute(window.texts)
-            yield window.first, found
-            advance(len(window.texts) if self.total is None else window.read)
+            for part in window.parts(most or max(1, len(window.texts))):
+                with part.naming():
+                    found = compute(part.texts)
+                yield part.first, found
+                advance(len(part.texts) if self.total is None else part.read)
 
-    def each(self, compute: Callable[[list[str]], list[U]]) -> Iterator[tuple[int, U]]:
+    def each(self, compute: Callable[[list[str]], list[U]], most: int | None = None) -> Iterator[tuple[int, U]]:
         """Yield the number of each text, from 0, with its part of what ``compute`` gives for a window."""
-        for first, found in self.results(compute):
+        for first, found in self.results(compute, most=most):
             yield from enumerate(found, first)
 
     def whole(self) -> Window:
         """Read all texts."""
         windows = list(self.windows)
-        source = windows[0].source if windows else None
-        return Window(0, [text for window in windows for text in window.texts], 0, source)
+        texts = [text for window in windows for text in window.texts]
+        return replace(windows[0], texts=texts) if windows else Window(0, [], 0, None)
 
 
 @contextlib.contextmanager
-def reading(request: Request) -> Iterator[Reading]:
-    """Open the texts of a request; say at the end how many were cut."""
+def reading(request: Request, whole: bool = False) -> Iterator[Reading]:
+    """Open the texts of a request, which with ``whole`` are one text; say at the end how many were cut."""
     with contextlib.ExitStack() as stack:
         total: int | None
         if request.texts:
             windows, total = argument_windows(request.texts), sum(map(len, request.texts))
         else:
-            stream, name = stack.enter_context(opened(request.file, "texts", "one a line", "--input"))
-            windows, total = line_windows(stream, name, request.errors), file_size(stream)
+            what, how = ("a text", "of any length") if whole else ("texts", "one a line")
+            stream, name = stack.enter_context(opened(request.file, what, how, "--input"))
+            read = whole_window if whole else line_windows
+            windows, total = read(stream, name, request.errors), file_size(stream)
         texts = Reading(stack, windows, total, request.verb)
         yield texts
     if texts.cut:
@@ -79,6 +87,11 @@ def opened(file: Path | None, what: str, how: str, option: str) -> Iterator[tupl
     if sys.stdin.buffer.isatty():
         click.echo(f"edgebert: reading {what} from the terminal, {how}; Ctrl-D ends the input", err=True)
     yield sys.stdin.buffer, "standard input"
+
+
+def whole_window(stream: BinaryIO, name: str, errors: Errors) -> Iterator[Window]:
+    """Yield all of ``stream`` as one text."""
+    yield Window(0, [read_whole(stream, name, errors)], file_size(stream) or 0, name, whole=True)
 
 
 def read_whole(stream: BinaryIO, name: str, errors: Errors) -> str:

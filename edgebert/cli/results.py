@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,26 @@ if TYPE_CHECKING:
 # surrogates cannot be printed.
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]
 PRINTABLE = dict.fromkeys(CONTROLS, " ") | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+LINES = {code: put for code, put in PRINTABLE.items() if code not in (ord("\n"), ord("\t"))}
 
 
 def echo_row(*cells: object) -> None:
     """Print cells with tabs between them; control characters within become spaces."""
     click.echo("\t".join(cell.translate(PRINTABLE) if isinstance(cell, str) else number(cell) for cell in cells))
+
+
+def echo_text(pieces: Iterable[str]) -> None:
+    """Print the pieces of a text as they come, of as many lines as it has; an interrupted line is ended as well."""
+    printed = False
+    try:
+        for piece in pieces:
+            click.echo(piece.translate(LINES), nl=False)
+            printed = True
+    except BaseException:
+        if printed:
+            click.echo()
+        raise
+    click.echo()
 
 
 def echo_object(value: object) -> None:
@@ -52,6 +68,11 @@ def exact(value: Any) -> Any:
         return {field.name: exact(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {key: exact(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [exact(item) for item in value]
-    return value if isinstance(value, str | int) else float(number(value))
+    return value if value is None or isinstance(value, str | int) else finite(float(number(value)))
+
+
+def finite(value: float) -> float | None:
+    """Return a number, or None for what JSON has no number for."""
+    return value if math.isfinite(value) else None

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgebert.cli.output import Row, echo_table, flatten, number, size
+from edgebert.cli.output import LONG_LIST, Row, echo_table, flatten, number, size
 
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
+    from edgebert_runtime.manifest import Limits
 
-# What only some tasks measure after quantization: the figure, its label, and what it says.
+# What is measured after quantization. A row is for tasks that have every figure in it, the first one with its label.
 MEASURES = (
-    ("nearest_flips", "neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
-    ("top1_agreement", "top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
-    ("kl_mean", "divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
-    ("correlation", "correlation", "{correlation:.4f} between scores before and after"),
+    ("agreement", "correlation with float32 {correlation:.4f}"),
+    ("agreement", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
+    ("neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
+    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
+    ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
+    ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
+    ("generated", "{token_agreement:.1%} of the tokens are the same"),
+    ("batches", "cosine of a text alone to itself in a batch {alone_in_batch_cosine_min:.4f} at least"),
 )
 
 
@@ -52,7 +59,7 @@ def details(bundle: Bundle) -> list[Row]:
     rows = [
         ("made by", f"edgebert {manifest.edgebert_version}, format {manifest.format_version}"),
         ("safe CPUs", manifest.weights.safe_cpus),
-        ("tokens", f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"),
+        ("tokens", tokens(manifest.task, limits)),
         ("vocabulary", f"{limits.vocab_size:,}"),
     ]
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
@@ -61,45 +68,69 @@ def details(bundle: Bundle) -> list[Row]:
     return rows
 
 
+def tokens(task: str, limits: Limits) -> str:
+    """Say how long a text can be."""
+    if task == "generate":
+        return f"up to {limits.max_tokens:,}, those of a prompt and those added to it together"
+    return f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"
+
+
 def settings(bundle: Bundle) -> list[Row]:
     """Give what the task's engine is told: pooling, labels and the like."""
     found = bundle.manifest.settings
     return list(flatten(found)) if found else []
 
 
+def decoding(bundle: Bundle) -> list[Row]:
+    """Give the options of generation that hold unless a call says otherwise, under the names that calls use."""
+    return [(name, json.dumps(value)) for name, value in bundle.manifest.decoding.items()]
+
+
 def echo_verification(bundle: Bundle) -> None:
     """Print what was compared when the bundle was made, and how far it was off."""
     figures = bundle.manifest.verification
-    rows = [(bundle.manifest.target, figures), ("unoptimized", figures.get("unoptimized"))]
-    echo_table(
-        [(label, difference(found)) for label, found in rows if found and "max_error" in found],
-        title="verified against PyTorch",
-    )
+    echo_table(compared(bundle.manifest.target, figures), title="verified against PyTorch")
 
 
 def verified(figures: Mapping[str, Any]) -> list[Row]:
     """Say what ``edgebert verify`` compared and found."""
-    alone, reference = figures["rows_alone"], figures.get("reference")
-    rows = [
-        ("files", f"{figures['files']} files are what the manifest lists"),
-        ("golden", f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"),
-        ("batching", f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"),
-    ]
-    if reference and "max_error" in reference:
-        rows.append(("reference", difference(reference)))
-        if "unoptimized" in reference:
-            rows.append(("unoptimized", difference(reference["unoptimized"])))
-    elif reference:
+    reference = figures.get("reference", {})
+    rows = [("files", f"{figures['files']} files are what the manifest lists")]
+    if "golden_cosine" in figures:
+        text = f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"
+        rows.append(("golden", text))
+    if alone := figures.get("rows_alone"):
+        text = f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"
+        rows.append(("batching", text))
+    if "cosine" in reference:
         rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
-    return rows
+    return rows + compared("reference", reference)
 
 
-def difference(figures: Mapping[str, Any]) -> str:
-    """Say how far a graph was from its reference."""
-    return (
+def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
+    """Say how far a graph was from its reference, and each of its outputs where there are several."""
+    if "max_error" not in figures:
+        return []
+    text = (
         f"{figures['batches']} batches, off by {figures['max_error']:.1e} of the largest number at most "
         f"(allowed {figures['tolerance']:.0e}), at {figures['at']}"
     )
+    errors = figures.get("outputs", {})
+    rows = [(name, f"off by {error:.1e}") for name, error in errors.items()] if len(errors) > 1 else []
+    if len(rows) > LONG_LIST:
+        most = max(list(errors.values())[1:])
+        rows[1:] = [("others", f"{len(rows) - 1} outputs, off by {most:.1e} at most")]
+    unoptimized = figures.get("unoptimized", {})
+    return [(label, text), *((f"  {name}", error) for name, error in rows), *compared("unoptimized", unoptimized)]
+
+
+def measures(found: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization changed, as far as it was measured."""
+    rows: dict[str, str] = {}
+    for label, text in MEASURES:
+        if all(name in found for _, name, _, _ in Formatter().parse(text) if name):
+            rows.setdefault(label, text.format(**found))
+    return list(rows.items())
 
 
 def echo_report(bundle: Bundle) -> None:
@@ -107,13 +138,8 @@ def echo_report(bundle: Bundle) -> None:
     report, weights = bundle.manifest.report, bundle.manifest.weights
     if not report:
         return
-    sizes, found = report["bytes"], report["fidelity"]
-    rows = [
-        ("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}"),
-        ("agreement", f"cosine to float32 {found['cosine_mean']:.4f} on average, {found['cosine_min']:.4f} at least"),
-        *((label, text.format(**found)) for key, label, text in MEASURES if key in found),
-        ("batches", f"cosine of a text alone to itself in a batch {found['alone_in_batch_cosine_min']:.4f} at least"),
-    ]
+    sizes = report["bytes"]
+    rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}"), *measures(report["fidelity"])]
     for row in report["speed"]:
         rows.append((row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)"))
     echo_table(rows, title="report")

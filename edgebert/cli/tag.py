@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @stride_option("a quarter of a window, at most 128")
 @request_options(
     json_help="Write a JSON object a line for each text: index, entities with label, score, start, end, text.",
-    cuts=False,
+    long="split",
 )
 def tag(request: Request, aggregation: str, stride: int | None) -> None:
     r"""Find entities, such as names, in TEXTS or standard input.

@@ -7,7 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -19,16 +20,13 @@ WINDOW_BYTES = 1 << 18  # what is read at once: some thousand sentences, enough 
 MAX_LINE_BYTES = 4 << 20  # the longest text that engines take, a million characters, fits in
 MAX_ARGUMENTS = 1024
 
-OPTIONS = {
+PHRASES = {
     'pass errors="replace"': "give --errors replace",
     "with truncate=True": "by leaving out --no-truncate",
-    "max_batch_tokens": "--max-batch-tokens",
-    "max_answer_tokens": "--max-answer-tokens",
-    "max_tokens": "--max-tokens",
-    "stride=": "--stride ",
-    "top_k=": "--top-k ",
     "targets: ": "--target: ",
 }
+# A keyword, and its value if there is one. Where there is none, a word of English is a keyword as the first word only.
+KEYWORD = re.compile(r"""\b(?P<name>[a-z]+(?:_[a-z]+)*)(?:=(?P<value>'[^']*'|"[^"]*"|[^\s,;:()'"]+))?""")
 REMEDY = "convert it, or give --errors replace"
 Errors = Literal["strict", "replace"]
 
@@ -37,21 +35,33 @@ Errors = Literal["strict", "replace"]
 class Window:
     """Some consecutive texts: the number of the first one, counted from 0, and how many bytes were read for them.
 
-    ``source`` is the file from which they came, None for arguments.
+    ``source`` is the file from which they came, None for arguments; ``whole`` says that the text is all of it.
     """
 
     first: int
     texts: list[str]
     read: int
     source: str | None
+    whole: bool = False
 
     def naming(self) -> contextlib.AbstractContextManager[None]:
         """Say in errors which text it is, in the words of the command line."""
-        return naming(lambda match: called(self.first + int(match[1]), self.source))
+        return naming(lambda match: called(self.first + int(match[1]), self.source, self.whole))
+
+    def parts(self, most: int) -> Iterator[Window]:
+        """Yield the texts again, at most so many at once."""
+        left = self.read
+        for start in range(0, len(self.texts), most):
+            texts = self.texts[start : start + most]
+            read = left if start + most >= len(self.texts) else min(left, sum(map(len, texts)))
+            left -= read
+            yield replace(self, first=self.first + start, texts=texts, read=read)
 
 
 @contextlib.contextmanager
-def naming(name: Callable[[re.Match[str]], str], pattern: str = r"\btext (\d+)\b") -> Iterator[None]:
+def naming(
+    name: Callable[[re.Match[str]], str] = itemgetter(0), pattern: str = r"\b(?:text|prompt) (\d+)\b"
+) -> Iterator[None]:
     """Say in errors which text it is, and which option helps, in the words of the command line.
 
     An engine counts the texts of one call from 0, and knows nothing of where they came from; ``name`` returns what
@@ -62,14 +72,35 @@ def naming(name: Callable[[re.Match[str]], str], pattern: str = r"\btext (\d+)\b
     try:
         yield
     except EdgebertError as error:
-        message = re.sub(pattern, name, str(error), count=1)
-        for ours, theirs in OPTIONS.items():
-            message = message.replace(ours, theirs)
-        raise Failure(message) from error
+        raise Failure(in_options(re.sub(pattern, name, str(error), count=1))) from error
 
 
-def called(index: int, source: str | None) -> str:
+def in_options(message: str) -> str:
+    """Write the keywords of the library in ``message`` as the options of the running command."""
+    for ours, theirs in PHRASES.items():
+        message = message.replace(ours, theirs)
+    params = click.get_current_context().command.params
+    options = {param.name: param for param in params if isinstance(param, click.Option)}
+
+    def spelt(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
+        option = options.get(name)
+        if option is None or (value is None and "_" not in name and match.start()):
+            return match[0]
+        if option.is_flag and value == "False":
+            return option.secondary_opts[0] if option.secondary_opts else f"leaving out {option.opts[0]}"
+        if option.is_flag or value is None:
+            return option.opts[0]
+        value = value.strip("'\"")
+        return f"{option.opts[0]} {value.lower() if value in ('True', 'False') else value}"
+
+    return KEYWORD.sub(spelt, message)
+
+
+def called(index: int, source: str | None, whole: bool = False) -> str:
     """Return what users call the text with this index: they count from 1."""
+    if whole and source is not None:
+        return source
     return f"text {index + 1}" if source is None else f"line {index + 1} of {source}"
 
 

@@ -20,7 +20,10 @@ VERBS = {
     "tag": "tag",
     "answer": "answer",
     "fill-mask": "fill-mask",
+    "generate": "generate",
 }
+# Commands that run the bundles of another command's task.
+ALSO = {"score": "generate"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Request:
         engine = edgebert_runtime.load(self.bundle, device=self.device, threads=self.threads)
         task = engine.bundle.manifest.task
         verb = VERBS.get(task)
-        if verb != self.verb:
+        if verb != ALSO.get(self.verb, self.verb):
             name = click.format_filename(self.bundle)
             raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verb or 'info'}'")
         return engine

@@ -1,12 +1,14 @@
 """An engine that needs no bundle, of the task that the bundle is called; run as a script, the command line over it.
 
 The vector of a text is ``[len(text), ord(first character), 0.1]``; scores come from the length of a text, and the
-spans of ``tag`` and ``answer`` are the words with a capital. The text ``slow`` takes a minute, ``boom`` raises,
-``stop`` is an interrupt within exec(), where the import of a large library spends much of its time.
+spans of ``tag`` and ``answer`` are the words with a capital. ``generate`` says the prompt again in capitals. The text
+``slow`` takes a minute, ``boom`` raises, ``stop`` is an interrupt within exec(), where the import of a large library
+spends much of its time.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgebert.cli.verbs import VERBS
-from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Ranked
+from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Generation, Ranked, Scored
+from edgebert_runtime.decoding import Options
 from edgebert_runtime.errors import InputError, LimitError
 
 THIRD = float(np.float32(1 / 3))  # as engines give it: 0.3333333432674408
@@ -40,6 +43,7 @@ class FakeEngine:
     scores: tuple[float, ...] = (0.1, 0.2, 0.7)
     dim: int = 3
     default_tokens: int = 8
+    decoding: dict[str, Any] = field(default_factory=dict)
     calls: list[dict[str, Any]] = field(default_factory=list)
     loads: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
 
@@ -80,7 +84,33 @@ class FakeEngine:
         vectors = np.array(rows, np.float32).reshape(-1, self.dim)
         return FakeResult(vectors, counts.clip(max=limit), counts > limit)
 
-    def stream(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> Iterator[Any]:
+    def generate(self, prompts: list[str], **options: Any) -> list[Any]:
+        self.read(prompts, options)
+        search = searched(self.decoding, options, "max_batch_tokens")
+        if "full" in prompts:
+            raise LimitError(f"prompt {prompts.index('full')} has 9 tokens and leaves no room in the model's 8")
+        count = search.num_return_sequences
+        found = [[continuation(prompt, rank) for rank in range(count)] for prompt in prompts]
+        return found if count > 1 else [one for (one,) in found]
+
+    def continue_one(self, prompt: str, options: dict[str, Any]) -> Iterator[str]:
+        """Yield the words of the continuation; ``...`` goes on for ever, ``stuck`` is a minute after the first."""
+        searched(self.decoding, options)
+        self.read([prompt], options)
+        yield from continuation(prompt).text.partition(" ")
+        if prompt == "one stuck":
+            time.sleep(60)
+        while prompt == "...":
+            yield " and"
+
+    def score(self, texts: list[str], **options: Any) -> list[Scored]:
+        counts = self.read(texts, options).tolist()
+        return [Scored((7,) * n, (-THIRD,) * n, -THIRD * n, math.exp(THIRD)) for n in counts]
+
+    def stream(self, texts: Any, pairs: list[str] | None = None, **options: Any) -> Iterator[Any]:
+        if self.task == "generate":
+            yield from self.continue_one(texts, options)
+            return
         if self.task == "tag":
             for text, _ in zip(texts, self.read(texts, options), strict=True):
                 yield [Entity("NAME", THIRD, *span, text[slice(*span)]) for span in capitals(text)]
@@ -113,6 +143,16 @@ class FakeEngine:
         self.read(texts, {"targets": targets, **options})
         words = (targets or ("sun", "moon", "star"))[:top_k]
         return [[fillings(text, *mask.span(), words) for mask in re.finditer("_", text)] for text in texts]
+
+
+def searched(decoding: dict[str, Any], options: dict[str, Any], *own: str) -> Options:
+    """Return the options of generation, checked as an engine checks them, where the method has ``own`` ones too."""
+    others = ("errors", "lookup", *own)
+    return Options.read(decoding, **{name: value for name, value in options.items() if name not in others})
+
+
+def continuation(prompt: str, rank: int = 0) -> Generation:
+    return Generation(prompt.upper() + "!" * rank, (5, 6), (-THIRD, -0.5), -THIRD - 0.5, "length")
 
 
 def capitals(text: str) -> list[tuple[int, int]]:

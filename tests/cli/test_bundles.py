@@ -44,16 +44,22 @@ def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_
     assert made["verification"]["batches"] > 0
 
 
+def watch(monkeypatch: pytest.MonkeyPatch, function: str, bundle: Path) -> dict[str, Any]:
+    """Return what the function of the library will be called with; it makes nothing, and returns ``bundle``."""
+    seen: dict[str, Any] = {}
+
+    def make(*args: Any, **options: Any) -> Bundle:
+        seen.update(options, args=args)
+        return Bundle.open(bundle)
+
+    monkeypatch.setattr(edgebert_exporters, function, make, raising=False)
+    return seen
+
+
 def test_export_hands_its_options_on(
     run: Any, fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, Any] = {}
-
-    def export_checkpoint(*args: Any, **options: Any) -> Bundle:
-        seen.update(options, args=args)
-        return Bundle.open(fp32_bundle)
-
-    monkeypatch.setattr(edgebert_exporters, "export_checkpoint", export_checkpoint, raising=False)
+    seen = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
     names = ("task", "pooling", "normalize", "problem", "labels", "progress")
     plain = {**dict.fromkeys(names), "target": "cpu", "allow_pickle": False, "force": False}
@@ -94,6 +100,35 @@ def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
         assert part in result.stdout
     again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
     assert json.loads(again.stdout)["weights"]["scheme"] == "int8"
+
+
+def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
+    assert run("quantize", "b", "q").exit_code == 0
+    names = ("block_size", "rows", "calibration", "min_agreement", "progress")
+    plain = {**dict.fromkeys(names), "scheme": "int8", "exclude": (), "force": False}
+    assert seen == {"args": (Path("b"), Path("q")), **plain}
+    options = "--scheme int4 --block-size 64 --rows many --exclude a --exclude b --min-agreement 0.9 --force"
+    assert run("quantize", "b", "q", *options.split()).exit_code == 0
+    given = {"scheme": "int4", "block_size": 64, "rows": "many", "exclude": ("a", "b"), "min_agreement": 0.9}
+    assert seen == {"args": (Path("b"), Path("q")), **plain, **given, "force": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--scheme int4", "--scheme int4 is for models that generate"),
+        ("--rows many", "--rows many is for models that generate"),
+        ("--block-size 64", "--block-size 64 is for models that generate"),
+        ("--block-size 17", "--block-size 17 is not one of"),
+    ],
+)
+def test_quantize_names_options_as_the_user_does(
+    run: Any, fp32_bundle: Path, tmp_path: Path, options: str, message: str
+) -> None:
+    result = run("quantize", fp32_bundle, tmp_path / "q", *options.split())
+    assert (result.exit_code, result.stdout, list(tmp_path.iterdir())) == (1, "", [])
+    assert result.stderr.startswith(f"edgebert: error: {message}")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n\n", b"a\n\xff\n"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edgebert.cli import summary
+from edgebert_runtime.manifest import Limits
 
 COMMON = {"texts": 76, "cosine_mean": 0.99987, "cosine_min": 0.9971, "alone_in_batch_cosine_min": 0.99991}
 SPEED = [{"shape": "1 x 16", "before_ms": 2.0, "after_ms": 1.0, "speedup": 2.0}]
@@ -28,7 +29,10 @@ def bundle(**fields: Any) -> Any:
                 "divergence  Kullback-Leibler 7.08e-05 on average",
             ],
         ),
-        ({"correlation": 0.993}, ["correlation  0.9930 between scores before and after"]),
+        (
+            {"perplexity_before": 17.123, "perplexity_after": 17.5, "token_agreement": 0.975},
+            ["perplexity  17.12 -> 17.50", "generated   97.5% of the tokens are the same"],
+        ),
         ({}, []),
     ],
 )
@@ -39,6 +43,16 @@ def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[
     assert all(line in printed for line in lines)
     assert len(printed) == 6 + len(lines) + 3
     assert any("cosine to float32 0.9999 on average, 0.9971 at least" in line for line in printed)
+
+
+def test_one_number_a_text_agrees_by_its_correlation() -> None:
+    rows = summary.measures({**COMMON, "correlation": 0.993})
+    assert rows[0] == ("agreement", "correlation with float32 0.9930")
+    assert [label for label, _ in rows] == ["agreement", "batches"]
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    assert summary.measures({"texts": 3, "perplexity_before": 2.0}) == []
 
 
 @pytest.mark.parametrize(
@@ -61,3 +75,47 @@ def test_verification_speaks_of_outputs_of_any_kind() -> None:
     assert "vector" not in text
     figures["reference"] = {"batches": 23, "cosine": 0.9999}
     assert summary.verified(figures)[-1] == ("reference", "23 batches, mean cosine 0.9999 to PyTorch")
+
+
+def parity(**outputs: float) -> dict[str, Any]:
+    return {"batches": 36, "max_error": max(outputs.values()), "tolerance": 1e-4, "at": "(1, 2)", "outputs": outputs}
+
+
+def test_errors_of_several_outputs_are_told_apart() -> None:
+    figures = parity(start_logits=1e-6, end_logits=2.5e-6) | {"unoptimized": parity(start_logits=3e-6, end_logits=0.0)}
+    assert summary.compared("cpu", figures) == [
+        ("cpu", "36 batches, off by 2.5e-06 of the largest number at most (allowed 1e-04), at (1, 2)"),
+        ("  start_logits", "off by 1.0e-06"),
+        ("  end_logits", "off by 2.5e-06"),
+        ("unoptimized", "36 batches, off by 3.0e-06 of the largest number at most (allowed 1e-04), at (1, 2)"),
+        ("  start_logits", "off by 3.0e-06"),
+        ("  end_logits", "off by 0.0e+00"),
+    ]
+    assert len(summary.compared("cpu", parity(logits=1e-6))) == 1
+    assert summary.compared("cpu", {}) == []
+
+
+def test_errors_of_a_cache_are_one_line() -> None:
+    cache = {f"present.{layer}.key": layer * 1e-7 for layer in range(12)}
+    rows = summary.compared("cpu", parity(logits=2e-6, **cache))
+    assert rows[1:] == [("  logits", "off by 2.0e-06"), ("  others", "12 outputs, off by 1.1e-06 at most")]
+
+
+def test_verification_names_what_was_done_only() -> None:
+    assert summary.verified({"files": 3}) == [("files", "3 files are what the manifest lists")]
+    rows = summary.verified({"files": 3, "reference": parity(a=1e-6, b=2e-6)})
+    assert [label for label, _ in rows] == ["files", "reference", "  a", "  b"]
+
+
+def test_defaults_of_generation_have_the_names_of_the_library() -> None:
+    defaults = {"eos_token_id": 50256, "do_sample": True, "suppress_tokens": [1, 2]}
+    rows = [("eos_token_id", "50256"), ("do_sample", "true"), ("suppress_tokens", "[1, 2]")]
+    assert summary.decoding(bundle(decoding=defaults)) == rows
+    assert summary.decoding(bundle(decoding={})) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("generate", "1,024, those of a prompt"), ("embed", "1,024 a text; cut at 8")]
+)
+def test_how_long_a_text_can_be(task: str, text: str) -> None:
+    assert text in summary.tokens(task, Limits(50257, 1024, 8))

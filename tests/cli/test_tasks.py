@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,60 @@ def test_fill_mask(run: Any, task_bundle: TaskBundle) -> None:
     assert "--target: 'the cat' is not one token" in run("fill-mask", folder, "[MASK]", "--target", "the cat").stderr
 
 
-@pytest.mark.parametrize("task", VERBS)
+def test_generate(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("generate")
+    engine = edgebert_runtime.load(folder)
+    options = ["--max-new-tokens", "6", "--num-beams", "3", "--num-return-sequences", "2"]
+    expected = engine.generate(TEXTS, max_new_tokens=6, num_beams=3, num_return_sequences=2)
+    found = objects(run("generate", folder, *options, "--json", stdin=STDIN))
+    places = [(index, rank, one) for index, several in enumerate(expected) for rank, one in enumerate(several)]
+    for item, (index, rank, one) in zip(found, places, strict=True):
+        assert (item["index"], item["sequence"], item["text"]) == (index, rank, one.text)
+        assert (item["tokens"], item["finish_reason"]) == (list(one.tokens), one.finish_reason)
+        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(one.token_logprobs).tolist()
+        assert same(item["score"], one.score)
+    (greedy,) = engine.generate(["\n".join(TEXTS)], max_new_tokens=6)
+    command = ["generate", folder, "--max-new-tokens", "6", "--whole"]
+    outputs = [run(*command, *more, stdin=STDIN) for more in ([], ["--stream"])]
+    assert {output.stderr for output in outputs} == {""}
+    assert {output.stdout for output in outputs} == {f"{as_it_is(greedy.text)}\n"}
+    assert run("generate", folder, "sun", LONG * 9).stderr.startswith("edgebert: error: text 2 has ")
+    result = run("generate", folder, "sun", "--lookup", "--num-beams", "2")
+    assert "--lookup guesses for one sequence at a time; leave out --num-beams" in result.stderr
+
+
+def as_it_is(text: str) -> str:
+    """Return a text without control characters but the ends of its lines and tabs."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") and c not in "\n\t" else c for c in text)
+
+
+def test_score(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("generate")
+    expected = edgebert_runtime.load(folder).score(TEXTS)
+    printed = rows(run("score", folder, stdin=STDIN))
+    found = objects(run("score", folder, "--json", *TEXTS))
+    for one, cells, item in zip(expected, printed, found, strict=True):
+        assert same(cells[0], one.score)
+        assert same(cells[1], one.perplexity)
+        assert (int(cells[2]), item["tokens"]) == (len(one.tokens), list(one.tokens))
+        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(one.token_logprobs).tolist()
+    wrong = run("score", task_bundle("embed"), "a").stderr
+    assert wrong.endswith("is a bundle of task embed; run 'edgebert embed'\n")
+
+
+def test_bundles_that_generate_are_shown_and_quantized(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
+    folder = task_bundle("generate")
+    shown = run("info", folder).stdout
+    defaults = json.loads(run("info", folder, "--json").stdout)["decoding"]
+    assert f"decoding\n  eos_token_id  {defaults['eos_token_id']}\n" in shown
+    made = run("quantize", folder, tmp_path / "q", "--scheme", "int4", "--block-size", "16", "--min-agreement", "0.5")
+    assert (made.exit_code, made.stderr) == (0, "")
+    for part in ("int4", "agreement", "perplexity", "generated"):
+        assert part in made.stdout
+    assert run("generate", tmp_path / "q", "sun", "--max-new-tokens", "3").exit_code == 0
+
+
+@pytest.mark.parametrize("task", [task for task in VERBS if task != "generate"])
 def test_bundles_of_all_tasks_are_shown_and_measured(run: Any, task_bundle: TaskBundle, task: str) -> None:
     folder = task_bundle(task)
     shown = run("info", folder)
