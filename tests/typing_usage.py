@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,19 @@ from edgebert import (
     EmbedResult,
     Entity,
     Filling,
+    Generation,
+    Generator,
     MaskFiller,
     MultipleChoice,
+    Prefix,
     Ranked,
     Reranker,
+    Scored,
     Tagger,
 )
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.gpt2 import Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 from edgebert.models.heads import HeadConfig, HeadedBert, SentenceEncoder
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
@@ -125,6 +130,26 @@ def filling(engine: MaskFiller) -> None:
     assert_type(engine.stream(["a [MASK]"]), Iterator[list[list[Filling]]])
 
 
+def generating(engine: Generator) -> None:
+    assert_type(engine.decoding, dict[str, Any])
+    assert all(isinstance(name, str) for name in engine.state)
+    prefix = engine.prefix("what all have in common")
+    assert_type(prefix, Prefix)
+    assert_type((prefix.ids, prefix.past), tuple[tuple[int, ...], tuple[NDArray[np.float32], ...]])
+    found: list[Generation] = engine.generate(["a prompt"], prefix=prefix, lookup=True, max_new_tokens=8, progress=show)
+    assert_type(
+        (found[0].text, found[0].tokens, found[0].token_logprobs), tuple[str, tuple[int, ...], tuple[float, ...]]
+    )
+    assert_type((found[0].score, found[0].finish_reason), tuple[float, Literal["stop", "stop_string", "length"]])
+    engine.generate(["a prompt"], num_beams=4, length_penalty=0.6, early_stopping="never", num_return_sequences=2)
+    assert_type(engine.stream("a prompt", do_sample=True, temperature=0.8, seed=1), Iterator[str])
+    (scored,) = engine.score(["a text"], max_batch_tokens=512)
+    assert_type(scored, Scored)
+    assert_type((scored.tokens, scored.token_logprobs), tuple[tuple[int, ...], tuple[float, ...]])
+    assert_type((scored.score, scored.perplexity), tuple[float, float])
+    assert_type(Scored.of([1], [-0.5]), Scored)
+
+
 class Session:
     """A session of the caller's own."""
 
@@ -161,10 +186,10 @@ def exporting(folder: Path) -> None:
 def references(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     assert_type(checkpoint, Checkpoint)
-    assert_type(checkpoint.config, BertConfig)
+    assert_type(checkpoint.config, BertConfig | Gpt2Config)
     assert_type(checkpoint.head, HeadConfig | None)
     model = checkpoint.load_model()
-    assert_type(model, Bert | HeadedBert)
+    assert_type(model, Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier)
     if isinstance(model, Bert):
         SentenceEncoder(model, "mean", True)
     open_checkpoint(folder, task="classify", allow_pickle=True, problem="multi_label", labels=["a", "b"])

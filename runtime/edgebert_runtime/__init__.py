@@ -16,9 +16,11 @@ from edgebert_runtime.classifier import Classification, Classifier
 from edgebert_runtime.embedder import Embedder, EmbedResult
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.generator import Generation, Generator, Prefix
 from edgebert_runtime.mask_filler import Filling, MaskFiller
 from edgebert_runtime.multiple_choice import Choice, MultipleChoice
 from edgebert_runtime.reranker import Ranked, Reranker
+from edgebert_runtime.scoring import Scored
 from edgebert_runtime.session import importing
 from edgebert_runtime.tagger import Entity, Tagger
 
@@ -34,16 +36,29 @@ __all__ = [
     "Embedder",
     "Entity",
     "Filling",
+    "Generation",
+    "Generator",
     "MaskFiller",
     "MultipleChoice",
+    "Prefix",
     "Ranked",
     "Reranker",
+    "Scored",
     "Tagger",
     "errors",
     "load",
 ]
 
-KINDS: tuple[type[Engine], ...] = (Embedder, Classifier, Reranker, MultipleChoice, Tagger, Answerer, MaskFiller)
+KINDS: tuple[type[Engine], ...] = (
+    Embedder,
+    Classifier,
+    Reranker,
+    MultipleChoice,
+    Tagger,
+    Answerer,
+    MaskFiller,
+    Generator,
+)
 ENGINES = {task: kind for kind in KINDS for task in kind.tasks}
 
 
@@ -53,9 +68,9 @@ def load(
     """Open the bundle in ``folder`` and return the engine of its task.
 
     The classes are :class:`Embedder`, :class:`Classifier` (tasks classify and next-sentence), :class:`Reranker`,
-    :class:`MultipleChoice`, :class:`Tagger`, :class:`Answerer` and :class:`MaskFiller`. ``device`` is ``cpu``,
-    ``cuda``, ``cuda:N`` or ``auto``; ``threads`` defaults to what affinity and control group allow.
-    ``verify="size"`` skips hashing the files.
+    :class:`MultipleChoice`, :class:`Tagger`, :class:`Answerer`, :class:`MaskFiller` and :class:`Generator`.
+    ``device`` is ``cpu``, ``cuda``, ``cuda:N`` or ``auto``; ``threads`` defaults to what affinity and control group
+    allow. ``verify="size"`` skips hashing the files.
 
     Raises:
         BundleError: if the folder is no intact bundle, or of a task that this version does not run.

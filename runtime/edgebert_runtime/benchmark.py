@@ -27,6 +27,7 @@ SENTENCES = 256
 # Lengths of short texts are about log-normal: 30 tokens in the mean, a few of more than 100.
 MEAN_TOKENS, SPREAD = 30.0, 0.6
 LEAST_RUNS = 3
+NEW_TOKENS = 32
 
 
 def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
@@ -34,19 +35,17 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
 
     ``latency`` is of one text of 16 and of 128 tokens, in milliseconds; ``throughput`` of 256 texts of 3 to 256
     tokens in one call. Where a task takes pairs, a text is a pair, for multiple-choice a prompt with one of two
-    choices; a question with both is timed. Peak memory is that of the whole process, everything it did before
-    included.
+    choices; a question with both is timed. For generate, ``latency`` is that of the first token after prompts of 32
+    and 512 tokens, and ``throughput`` counts 32 new tokens after one short prompt, and after eight together. Peak
+    memory is that of the whole process, everything it did before included.
 
     Raises:
         InputError: if ``seconds`` is not a positive number.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
         raise InputError(f"seconds={seconds!r:.60} is not a positive number")
-    lengths = workload(engine)
-    short = sorted({min(16, engine.max_tokens), min(128, engine.max_tokens)})
-    latency = {f"{n}_tokens": latency_of(engine, n, seconds / 4) for n in short}
-    times = repeat(work(engine, lengths), seconds / 2)
-    median = float(np.median(times))
+    make = decoder_figures if engine.bundle.manifest.task == "generate" else encoder_figures
+    figures = make(engine, seconds)
     memory = peak_memory()  # before a second engine is loaded to see how long that takes
     start = time.perf_counter()
     type(engine)(Bundle.open(engine.bundle.path), device=engine.device, threads=engine.threads)
@@ -56,16 +55,43 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
         "threads": engine.threads,
         "cpu": platform.processor() or platform.machine(),
         "load_seconds": round(loaded, 4),
-        "latency": latency,
-        "throughput": {
-            "texts": len(lengths),
-            "mean_tokens": round(sum(lengths) / len(lengths), 1),
-            "texts_per_second": round(len(lengths) / median, 2),
-            "tokens_per_second": round(sum(lengths) / median, 1),
-            "runs": len(times),
-        },
+        **figures,
         "peak_memory_mb": memory,
     }
+
+
+def encoder_figures(engine: Engine, seconds: float) -> dict[str, Any]:
+    """Measure latency and throughput of a task that reads texts."""
+    lengths = workload(engine)
+    short = sorted({min(16, engine.max_tokens), min(128, engine.max_tokens)})
+    latency = {f"{n}_tokens": latency_of(work(engine, [n]), seconds / 4) for n in short}
+    times = repeat(work(engine, lengths), seconds / 2)
+    median = float(np.median(times))
+    throughput = {
+        "texts": len(lengths),
+        "mean_tokens": round(sum(lengths) / len(lengths), 1),
+        "texts_per_second": round(len(lengths) / median, 2),
+        "tokens_per_second": round(sum(lengths) / median, 1),
+        "runs": len(times),
+    }
+    return {"latency": latency, "throughput": throughput}
+
+
+def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
+    """Measure the time to the first token after short and long prompts, and the new tokens a second after that."""
+    longest = engine.max_tokens - NEW_TOKENS
+    lengths = sorted({max(1, min(n, longest)) for n in (32, 512)})
+    latency = {f"first_after_{n}_tokens": latency_of(continued(engine, [n], 1), seconds / 4) for n in lengths}
+    throughput = {}
+    for count in (1, 8):
+        times = repeat(continued(engine, [lengths[0]] * count, NEW_TOKENS), seconds / 4)
+        throughput[f"tokens_per_second_of_{count}"] = round(count * NEW_TOKENS / float(np.median(times)), 1)
+    return {"latency": latency, "throughput": {"new_tokens": NEW_TOKENS, **throughput}}
+
+
+def continued(engine: Any, lengths: Sequence[int], new: int) -> Callable[[], object]:
+    """Return what adds so many tokens to prompts of these lengths."""
+    return functools.partial(engine.generate, ids(engine, lengths), max_new_tokens=new, eos_token_id=None)
 
 
 def workload(engine: Engine) -> list[int]:
@@ -134,9 +160,9 @@ def work(engine: Engine, lengths: Sequence[int]) -> Callable[[], object]:
     return functools.partial(call, engine, make(engine, lengths), max_tokens=engine.max_tokens)
 
 
-def latency_of(engine: Engine, tokens: int, seconds: float) -> dict[str, float]:
-    """Return median and 90th percentile of the time for one text of so many tokens."""
-    times = 1000 * np.array(repeat(work(engine, [tokens]), seconds))
+def latency_of(call: Callable[[], object], seconds: float) -> dict[str, float]:
+    """Return median and 90th percentile of the time of a call."""
+    times = 1000 * np.array(repeat(call, seconds))
     return {"median_ms": round(float(np.median(times)), 4), "p90_ms": round(float(np.percentile(times, 90)), 4)}
 
 

@@ -51,6 +51,7 @@ class Engine:
 
     tasks: ClassVar[tuple[str, ...]]
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
+    state: ClassVar[tuple[str, ...]] = ()  # how inputs begin that a graph gets from its own outputs
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Engine:
         self._process = os.getpid()
         (graph,) = manifest.graphs.values()
         self._inputs = tuple(spec.name for spec in graph.inputs)
-        if unknown := sorted(set(self._inputs) - INPUTS):
+        if unknown := sorted(name for name in set(self._inputs) - INPUTS if not name.startswith(self.state)):
             raise BundleError(f"{bundle.path / graph.file} asks for inputs {unknown}, which no text gives")
         self._shapes = {spec.name: spec.shape for spec in graph.outputs}
         if missing := sorted(set(self.outputs) - self._shapes.keys()):

@@ -47,7 +47,7 @@ def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
 KEYS = {"device", "threads", "cpu", "load_seconds", "latency", "throughput", "peak_memory_mb"}
 
 
-@pytest.mark.parametrize("task", edgebert_runtime.ENGINES)
+@pytest.mark.parametrize("task", benchmark.CALLS)
 def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
     figures = benchmark.measure(engine, seconds=0.1)
@@ -64,6 +64,16 @@ def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureF
     assert "edgebert" not in {record.name for record in caplog.records}  # nothing was cut
 
 
+def test_measures_generation(task_bundle: Callable[[str], Path]) -> None:
+    engine = edgebert_runtime.load(task_bundle("generate"))
+    figures = benchmark.measure(engine, seconds=0.1)
+    assert set(figures) == KEYS
+    assert set(figures["latency"]) == {"first_after_32_tokens"}  # 64 positions leave no room for more
+    assert figures["throughput"]["new_tokens"] == 32
+    assert figures["throughput"]["tokens_per_second_of_8"] > figures["throughput"]["tokens_per_second_of_1"] > 0
+    assert {*benchmark.CALLS, "generate"} == set(edgebert_runtime.ENGINES)
+
+
 class Counter:
     """A session that notes the tokens of each row."""
 
@@ -76,7 +86,7 @@ class Counter:
         return self.session.run(output_names, feeds)
 
 
-@pytest.mark.parametrize("task", edgebert_runtime.ENGINES)
+@pytest.mark.parametrize("task", benchmark.CALLS)
 def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
     counter = Counter(engine._workers.session)

@@ -1,0 +1,45 @@
+"""Bind a graph to NumPy arrays that it reads and writes in place, so that nothing is copied between runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from edgebert_runtime.device_errors import explain_run
+from edgebert_runtime.session import Session, check_process, import_onnxruntime
+
+
+class Binding:
+    """A session with the arrays that its next runs read and write, all on the CPU.
+
+    The arrays are contiguous. Their contents may change between runs, their shapes may not.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.inner = session.inner.io_binding()
+        self.held: list[Any] = []
+
+    def bind(self, array: NDArray[Any], *, read: str | None = None, written: str | None = None) -> None:
+        """Let the graph read the input called ``read`` from ``array``, and write the output ``written`` into it."""
+        value = import_onnxruntime().OrtValue.ortvalue_from_numpy(array)
+        self.held.append(value)
+        if read is not None:
+            self.inner.bind_ortvalue_input(read, value)
+        if written is not None:
+            self.inner.bind_ortvalue_output(written, value)
+
+    def run(self) -> None:
+        """Compute the outputs that are bound.
+
+        Raises:
+            ForkError: in a process forked after the session was opened.
+            DeviceError: if memory runs out.
+            EdgebertError: if ONNX Runtime fails otherwise.
+        """
+        check_process(self.session.process)
+        try:
+            self.session.inner.run_with_iobinding(self.inner)
+        except Exception as error:  # its exceptions share no base class but this
+            raise explain_run(error) from error

@@ -1,0 +1,102 @@
+"""Score texts with a decoder: the log-probability of every token after those before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgebert_runtime.batching import pad, plan_batches
+from edgebert_runtime.caches import Cache, Floats, Ints
+from edgebert_runtime.decoding.model import Doubles
+from edgebert_runtime.decoding.ranking import log_norms
+
+Progress = Callable[[int, "int | None"], None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How likely a text is.
+
+    ``tokens`` are those that count, ``token_logprobs`` the natural logarithms of their probabilities, and ``score``
+    is their sum. ``perplexity`` is ``exp(-score / len(tokens))``, and 1 where nothing counts.
+    """
+
+    tokens: tuple[int, ...]
+    token_logprobs: tuple[float, ...]
+    score: float
+    perplexity: float
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], logprobs: Sequence[float]) -> Scored:
+        """Add up the log-probabilities of tokens."""
+        total = math.fsum(logprobs)
+        return cls(tuple(tokens), tuple(logprobs), total, math.exp(-total / max(1, len(tokens))))
+
+
+def score_rows(
+    rows: Sequence[list[int]],
+    make_cache: Callable[[int, int], Cache],
+    positions: int,
+    budget: int,
+    progress: Progress | None = None,
+) -> list[Scored]:
+    """Score every token of ``rows`` but the first of each, ``budget`` logits at a time.
+
+    ``make_cache`` is called with a number of rows and of tokens; the model has so many ``positions``.
+    """
+    found = [np.zeros(max(0, len(row) - 1), np.float64) for row in rows]
+    short = [i for i, row in enumerate(rows) if 1 < len(row) <= min(positions, budget)]
+    long = [i for i, row in enumerate(rows) if len(row) > min(positions, budget)]
+    done = len(rows) - len(short) - len(long)
+    for batch in plan_batches([len(rows[i]) for i in short], budget):
+        indices = [short[i] for i in batch]
+        for i, logprobs in zip(indices, score_batch([rows[i] for i in indices], make_cache), strict=True):
+            found[i][:] = logprobs
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(rows))
+    for i in long:
+        found[i][:] = score_long(rows[i], make_cache, positions, budget)
+        done += 1
+        if progress is not None:
+            progress(done, len(rows))
+    return [Scored.of(row[1:], logprobs.tolist()) for row, logprobs in zip(rows, found, strict=True)]
+
+
+def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], Cache]) -> list[Doubles]:
+    """Score rows in one run."""
+    ids, mask = pad(rows)
+    counts = mask.sum(1)
+    wanted = np.flatnonzero(np.arange(ids.shape[1]) < counts[:, None] - 1)
+    logits = make_cache(*ids.shape).run(ids, counts, wanted)
+    logprobs = chosen(logits, np.concatenate([row[1:] for row in rows]))
+    return np.split(logprobs, np.cumsum(counts - 1)[:-1])
+
+
+def score_long(row: list[int], make_cache: Callable[[int, int], Cache], positions: int, budget: int) -> Doubles:
+    """Score a row in pieces, and in overlapping windows where it is longer than the model."""
+    parts: list[Doubles] = []
+    begin, scored = 0, 0
+    while scored < len(row) - 1:
+        end = min(begin + positions, len(row))
+        cache = make_cache(1, end - begin)
+        for start in range(begin, end, budget):
+            piece = np.array([row[start : min(start + budget, end)]])
+            last = min(start + piece.shape[1], len(row) - 1)  # nothing follows the last token
+            first = max(start, scored)
+            wanted = np.arange(first, last) if last > first else np.array([start])  # at least one
+            logits = cache.run(piece, np.array([piece.shape[1]]), wanted - start)
+            if last > first:
+                parts.append(chosen(logits, np.array(row[first + 1 : last + 1])))
+                scored = last
+        begin = end - positions // 2
+    return np.concatenate(parts)
+
+
+def chosen(logits: Floats, tokens: Ints) -> Doubles:
+    """Return the log-probability (n,) of each token under logits (n, vocab)."""
+    picked: Doubles = logits[np.arange(len(tokens)), tokens] - log_norms(logits)
+    return picked
