@@ -49,7 +49,9 @@ def task_checkpoint(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
     def make(task: str) -> Path:
         if task == "embed":
             return checkpoint
-        return write_checkpoint(tmp_path_factory.mktemp("tasks") / task, task=task, labels=LABELS.get(task))
+        model_type = "gpt2" if task == "generate" else "bert"
+        folder = tmp_path_factory.mktemp("tasks") / task
+        return write_checkpoint(folder, task=task, model_type=model_type, labels=LABELS.get(task))
 
     return make
 
@@ -65,5 +67,27 @@ def task_bundle(
         if task == "embed":
             return fp32_bundle
         return export_checkpoint(task_checkpoint(task), tmp_path_factory.mktemp("bundles") / task, task=task).path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def decoder_bundle(
+    task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function from cpu, portable, int8, int4 or many to a bundle that generates, to be read only.
+
+    The first two are float32 bundles for these targets, the others quantized forms of the one for cpu.
+    """
+    forms: dict[str, dict[str, str]] = {"int8": {}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
+
+    @cache
+    def make(form: str) -> Path:
+        folder = tmp_path_factory.mktemp("decoders") / form
+        if form == "cpu":
+            return task_bundle("generate")
+        if form == "portable":
+            return export_checkpoint(task_checkpoint("generate"), folder, target="portable").path
+        return quantize_bundle(task_bundle("generate"), folder, **forms[form]).path  # type: ignore[arg-type]
 
     return make

@@ -14,8 +14,10 @@ VOCAB = [*SPECIALS, *WORDS, *string.ascii_lowercase[1:], *(f"##{letter}" for let
 MERGES = ["Ġ t", "h e", "Ġt he", "Ġ c", "Ġc a", "Ġca t", "i n", "in g", "a t", "Ã ©"]
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", *BYTES, *(merge.replace(" ", "") for merge in MERGES), "<mask>"]
+GPT2 = [*BYTES, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
 PIECES = [f"▁{word}" for word in WORDS if word.isalpha()]
 PIECES += ["▁", *string.ascii_letters, *",.?!'-[]é日本ü", *string.digits]
+BYTE_LEVEL = {"roberta": ROBERTA, "gpt2": GPT2}
 UNIGRAM = {
     "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>", *PIECES, "<mask>"],
     "camembert": ["<s>", "<pad>", "</s>", "<unk>", *PIECES, "<mask>"],
@@ -25,14 +27,14 @@ UNIGRAM = {
 
 def vocabulary(model_type: str) -> list[str]:
     """Return the tokens, by id, of the tokenizer that a model of this type comes with here."""
-    return ROBERTA if model_type == "roberta" else UNIGRAM.get(model_type, VOCAB)
+    return BYTE_LEVEL.get(model_type) or UNIGRAM.get(model_type, VOCAB)
 
 
 def write_tokenizer(folder: Path, model_type: str, vocab_size: int) -> None:
     """Write the files of a tokenizer into ``folder``, with unused tokens up to ``vocab_size``."""
     tokens = vocabulary(model_type)
     tokens = [*tokens, *(f"[unused{i}]" for i in range(vocab_size - len(tokens)))]
-    if model_type == "roberta":
+    if model_type in BYTE_LEVEL:
         ids = {token: index for index, token in enumerate(tokens)}
         (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert_exporters.decoders import adapt
 from edgebert_exporters.golden import golden_sample
 from edgebert_exporters.parity import Progress, check_reference, silent
 from edgebert_exporters.reference import reference_of
@@ -67,7 +68,7 @@ def export_checkpoint(
         check_options(opened.task, options)
         for note in opened.notes:
             log.info("%s: %s", checkpoint, note)
-        made = prepare(opened, pooling, normalize)
+        made = prepare(opened, pooling, normalize, target)
         progress("read checkpoint", 1, 1)
         manifest = write_bundle(folder, opened, made, target, progress)
         verification = verify_export(folder, manifest, made, progress)
@@ -94,14 +95,16 @@ def write_bundle(folder: Path, checkpoint: Checkpoint, made: TaskModel, target: 
         limits=Limits(config.vocab_size, checkpoint.max_tokens, checkpoint.default_tokens),
         weights=Weights("fp32", weight_bytes(model)),
         files=list_files(folder),
+        decoding=checkpoint.decoding,
     )
 
 
 def verify_export(folder: Path, manifest: Manifest, made: TaskModel, progress: Progress) -> dict[str, Any]:
     """Open the files just written with the real engine and compare them with the reference."""
     write_manifest(folder, manifest)
-    graph = folder / Bundle.open(folder).graph("model").file
-    session = open_session(graph)
+    spec = Bundle.open(folder).graph("model")
+    graph = folder / spec.file
+    session = adapt(open_session(graph), spec.inputs)
     figures = check_reference(graph, session, reference_of(made.module), manifest, progress)
     tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
     return figures | {"golden": golden_sample(session, tokenizer, manifest)}

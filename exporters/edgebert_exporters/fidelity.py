@@ -9,12 +9,17 @@ tag                          the logits of each token             top1_agreement
 answer                       start logits over the tokens of each top1_agreement, kl_mean
                              text, and end logits likewise
 fill-mask                    the logits at each mask              top1_agreement, kl_mean
+generate                     the logits of what follows each      top1_agreement, kl_mean, perplexity,
+                             token                                token_agreement
 rerank, multiple-choice,     the number of each text              correlation
 classify with one number
 ===========================  ===================================  ==============================
 
 ``cosine_mean`` decides whether a quantized model is good enough, where there is a correlation that does. A mean over
 logits counts each row by its size: logits that are all close to zero may turn around without any harm.
+
+``perplexity_before`` and ``perplexity_after`` are those of the texts; ``token_agreement`` is the share of the tokens
+with which both go on greedily from the beginnings of some texts, up to the first one that differs.
 """
 
 from __future__ import annotations
@@ -26,15 +31,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.grid import Batch, row_outputs
-from edgebert_exporters.parity import Floats, Runs
+from edgebert_exporters.greedy import token_agreement
+from edgebert_exporters.grid import Batch, Floats, row_outputs
+from edgebert_exporters.parity import runs
 from edgebert_exporters.samples import Sample, to_batches
+from edgebert_exporters.signature import PRESENT
 from edgebert_runtime.manifest import Manifest, TensorSpec
+from edgebert_runtime.session import Runnable
 
 Doubles = npt.NDArray[np.float64]
 
 # Texts that are also run alone, to see how much a quantized model minds the rest of a batch.
 ALONE = 16
+# Of a text that a model is to go on with: how many, how long a beginning, and how many tokens.
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 8, 12, 16
+# Rows of logits that are compared at once, in float64: a vocabulary is large.
+ROWS_AT_ONCE = 128
 
 
 def cosines(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> Doubles:
@@ -82,9 +94,26 @@ def nearest(vectors: Floats) -> Any:
     return similarity.argmax(1)
 
 
+def judged(outputs: Sequence[TensorSpec]) -> list[str]:
+    """Return the names of the outputs that are results: all but the keys and values that a decoder keeps."""
+    return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.")]
+
+
+def surprise(logits: Floats, ids: Sequence[int]) -> Doubles:
+    """Return -log p of each token but the first, of logits (n, vocab) of what follows each of the tokens ``ids``."""
+    found = np.zeros(len(ids) - 1)
+    for start in range(0, len(found), ROWS_AT_ONCE):
+        rows = logits[start : start + ROWS_AT_ONCE][: len(found) - start].astype(np.float64)
+        rows -= rows.max(1, keepdims=True)
+        chosen = rows[np.arange(len(rows)), list(ids[start + 1 : start + 1 + len(rows)])]
+        found[start : start + len(rows)] = np.log(np.exp(rows).sum(1)) - chosen
+    return found
+
+
 def vectors_of(outputs: Sequence[TensorSpec], batch: Batch, results: Sequence[Floats], row: int) -> Floats:
     """Return what one row of a batch gives, as the vectors (n, dim) that the table of this module compares."""
-    parts = [array[row_outputs(spec.shape, batch, row)] for spec, array in zip(outputs, results, strict=True)]
+    results = results[: len(judged(outputs))]
+    parts = [array[row_outputs(spec.shape, batch, row)] for spec, array in zip(outputs, results, strict=False)]
     return np.stack(parts) if parts[0].ndim == 1 else np.concatenate(parts)
 
 
@@ -111,6 +140,11 @@ class Agreement:
     def add(self, old: Floats, new: Floats) -> None:
         """Take in what one text gave before and after, both (n, dim)."""
         self.texts += 1
+        for start in range(0, len(old), ROWS_AT_ONCE):
+            self.add_rows(old[start : start + ROWS_AT_ONCE], new[start : start + ROWS_AT_ONCE])
+
+    def add_rows(self, old: Floats, new: Floats) -> None:
+        """Take in some rows of what a text gave."""
         self.cosines.append(cosines(new, old))
         if self.task == "embed" or self.single:
             self.kept.append((old, new))
@@ -144,18 +178,39 @@ def decisive(figures: dict[str, Any]) -> tuple[str, float]:
     return "mean cosine", figures["cosine_mean"]
 
 
-def fidelity(before: Runs, after: Runs, manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Any]:
+def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Any]:
     """Compare two graphs on samples, and some samples alone with the same ones in their batch."""
     graph, agreement, alone = manifest.graphs["model"], Agreement.of(manifest), []
-    inputs = [spec.name for spec in graph.inputs]
+    inputs, outputs = [spec.name for spec in graph.inputs], judged(graph.outputs)
+    generates, surprises = manifest.task == "generate", []
     every = max(1, len(samples) // ALONE)
     for indices, batch in to_batches(samples, inputs):
-        old, new = before.run(None, batch.feeds), after.run(None, batch.feeds)
+        old, new = before.run(outputs, batch.feeds), after.run(outputs, batch.feeds)
         for row, index in enumerate(indices):
-            found = vectors_of(graph.outputs, batch, new, row)
-            agreement.add(vectors_of(graph.outputs, batch, old, row), found)
+            was, found = (vectors_of(graph.outputs, batch, side, row) for side in (old, new))
+            agreement.add(was, found)
+            if generates:
+                surprises.append([surprise(logits, samples[index].ids) for logits in (was, found)])
             if index % every == 0:
                 ((_, single),) = to_batches([samples[index]], inputs)
-                again = vectors_of(graph.outputs, single, after.run(None, single.feeds), 0)
+                again = vectors_of(graph.outputs, single, after.run(outputs, single.feeds), 0)
                 alone.append(cosines(again, found))
-    return agreement.figures() | {"alone_in_batch_cosine_min": float(np.concatenate(alone).min())}
+    figures = agreement.figures() | {"alone_in_batch_cosine_min": float(np.concatenate(alone).min())}
+    return figures | (generation(before, after, manifest, samples, surprises) if generates else {})
+
+
+def generation(
+    before: Runnable,
+    after: Runnable,
+    manifest: Manifest,
+    samples: Sequence[Sample],
+    surprises: Sequence[Sequence[Doubles]],
+) -> dict[str, float]:
+    """Return what is measured of models that generate only; ``surprises`` is that of both sides for each text."""
+    old, new = (float(np.exp(np.concatenate(side).mean())) for side in zip(*surprises, strict=True))
+    most = manifest.limits.max_tokens
+    steps = min(NEW_TOKENS, max(1, most // 2))
+    prompts = [sample.ids[: min(PROMPT_TOKENS, most - steps)] for sample in samples[:PROMPTS]]
+    inputs = manifest.graphs["model"].inputs
+    agreed = token_agreement(runs(before), runs(after), prompts, inputs, steps)
+    return {"perplexity_before": old, "perplexity_after": new, "token_agreement": agreed}

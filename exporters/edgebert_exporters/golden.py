@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.fidelity import cosines
+from edgebert_exporters.fidelity import cosines, judged
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import Runs
 from edgebert_runtime.errors import IntegrityError
 from edgebert_runtime.manifest import Manifest
+from edgebert_runtime.session import Runnable
 from edgebert_runtime.tokenizer import Tokenizer
 
 # Least cosine allowed between a quantized bundle and what it computed where it was made: other CPUs round otherwise.
@@ -20,25 +20,26 @@ GOLDEN_TEXT = "The café's 2 boats — naïve, red & white — left at 7:45 [SEP
 GOLDEN_NUMBERS = 64
 
 
-def golden_sample(session: Runs, tokenizer: Tokenizer, manifest: Manifest) -> dict[str, Any]:
+def golden_sample(session: Runnable, tokenizer: Tokenizer, manifest: Manifest) -> dict[str, Any]:
     """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again."""
     ids = tokenizer.encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids
-    row = np.array([ids], np.int64)
+    row, generates = np.array([ids], np.int64), manifest.task == "generate"
     values = {
         "input_ids": row,
         "attention_mask": np.ones_like(row),
         "token_type_ids": np.zeros_like(row),
-        "logits_indices": np.array([min(1, row.size - 1)], np.int64),
+        "logits_indices": np.array([row.size - 1 if generates else min(1, row.size - 1)], np.int64),
     }
-    batch = Batch("the golden sample", {spec.name: values[spec.name] for spec in manifest.graphs["model"].inputs})
-    outputs = [output.reshape(-1) for output in session.run(None, batch.feeds)]
+    graph = manifest.graphs["model"]
+    batch = Batch("the golden sample", {name: values[name] for spec in graph.inputs if (name := spec.name) in values})
+    outputs = [output.reshape(-1) for output in session.run(judged(graph.outputs), batch.feeds)]
     if manifest.task != "embed":
         outputs = [output[:GOLDEN_NUMBERS] for output in outputs]
     vector = [round(float(x), 6) for x in np.concatenate(outputs)]
     return {"text": GOLDEN_TEXT, "input_ids": list(ids), "vector": vector}
 
 
-def check_golden(session: Runs, tokenizer: Tokenizer, manifest: Manifest) -> float:
+def check_golden(session: Runnable, tokenizer: Tokenizer, manifest: Manifest) -> float:
     """Compare the golden sample of the manifest with what the bundle gives now; return the cosine.
 
     Raises:

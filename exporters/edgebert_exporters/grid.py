@@ -5,13 +5,15 @@ Every batch size and length at which exporters go wrong, with every kind of padd
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 BATCHES = (1, 2, 5)
 PADDINGS = ("none", "right", "left", "holes", "all")
@@ -24,11 +26,12 @@ class Batch:
     """One batch: its name for messages, and the inputs that the graph declares, by name.
 
     ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` (batch, seq) and
-    ``logits_indices`` (rows,) only for graphs with these inputs.
+    ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has keys and values of a past besides, and
+    its mask (batch, past + seq) covers them as well.
     """
 
     name: str
-    feeds: dict[str, Ints]
+    feeds: dict[str, npt.NDArray[Any]]
 
     @property
     def input_ids(self) -> Ints:
@@ -37,8 +40,17 @@ class Batch:
 
     @property
     def attention_mask(self) -> Ints:
-        """Return the mask (batch, seq), 1 at real tokens."""
+        """Return the mask (batch, seq), 1 at real tokens, and with the columns of a past before them."""
         return self.feeds["attention_mask"]
+
+    @property
+    def new_mask(self) -> Ints:
+        """Return the mask (batch, seq) of ``input_ids`` alone."""
+        return self.attention_mask[:, -self.input_ids.shape[1] :]
+
+
+# A model as a function from a batch to its outputs.
+Reference = Callable[[Batch], list[Floats]]
 
 
 def encoder_grid(
@@ -93,25 +105,32 @@ def choose(mask: Ints, rng: np.random.Generator) -> Ints:
 
 
 def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
-    """Yield each row that has real tokens as a batch of its own, without its padding."""
-    seq = batch.attention_mask.shape[1]
-    for row, mask in enumerate(batch.attention_mask.astype(bool)):
-        if not mask.any():
+    """Yield each row that has real tokens among its new ones as a batch of its own, without its padding."""
+    seq = batch.input_ids.shape[1]
+    for row, (mask, new) in enumerate(zip(batch.attention_mask == 1, batch.new_mask == 1, strict=True)):
+        if not new.any():
             continue
-        feeds = {name: x[row, mask][None] for name, x in batch.feeds.items() if name != "logits_indices"}
-        if "logits_indices" in batch.feeds:
-            flat = batch.feeds["logits_indices"]
-            feeds["logits_indices"] = (mask.cumsum() - 1)[flat[flat // seq == row] % seq]
+        feeds = {}
+        for name, x in batch.feeds.items():
+            if name == "logits_indices":
+                feeds[name] = (new.cumsum() - 1)[x[x // seq == row] % seq]
+            elif x.ndim == 4:
+                feeds[name] = x[row][:, mask[: x.shape[2]]][None]
+            else:
+                feeds[name] = x[row, mask if name == "attention_mask" else new][None]
         yield row, Batch(f"row {row} of {batch.name}", feeds)
 
 
 def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray[np.bool_]:
     """Return where an output with these dimensions says something: at texts, at real tokens, at chosen real tokens.
 
-    The result is (batch,), (batch, seq) or (rows,), like the output without its width. A text without real tokens
-    counts, since what it gives is defined as well.
+    The result is (batch,), (batch, seq), (rows,) or (batch, heads, columns), like the output without its width. A
+    text without real tokens counts, since what it gives is defined as well.
     """
-    real = batch.attention_mask.astype(bool)
+    real = batch.new_mask == 1
+    if len(dimensions) == 4:
+        columns = (batch.attention_mask == 1)[:, None]
+        return np.repeat(columns, int(dimensions[1]), axis=1)
     if dimensions[0] == "rows":
         chosen: npt.NDArray[np.bool_] = real.reshape(-1)[batch.feeds["logits_indices"]]
         return chosen
@@ -122,7 +141,7 @@ def row_outputs(dimensions: tuple[int | str, ...], batch: Batch, row: int) -> np
     """Return where, of :func:`real_outputs`, the ones of one row of the batch are."""
     real = real_outputs(dimensions, batch)
     if dimensions[0] == "rows":
-        row_of = batch.feeds["logits_indices"] // batch.attention_mask.shape[1]
+        row_of = batch.feeds["logits_indices"] // batch.input_ids.shape[1]
         chosen: npt.NDArray[np.bool_] = real & (row_of == row)
         return chosen
     only = np.zeros_like(real)

@@ -1,4 +1,4 @@
-"""The ``int8`` scheme: weights as int8 with a scale for each column, activations quantized while running.
+"""The ``int8`` scheme for many rows at once: int8 weights with a scale for each column, activations while running.
 
 Activations have one scale for the whole tensor, so a few channels with large numbers take the resolution from all
 others. Such channels are made smaller, and the rows of the weight that meet them larger, which leaves the product as
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from edgebert_exporters.blocks import fitting_block, quantize_blocks
 from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table, Weight
 
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
@@ -37,7 +38,7 @@ TABLE_BLOCK, LEAST_BLOCK = 128, 16
 def quantize_columns(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Round a weight (in, out) to int8 with one scale for each column (out,): weight = integers * scale."""
     scale = np.abs(weight).max(0) / 127
-    scale = np.where(scale > 0, scale, 1).astype(np.float32)
+    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, 1).astype(np.float32)  # no scale of few bits
     return np.clip(np.rint(weight / scale), -127, 127).astype(np.int8), scale
 
 
@@ -73,22 +74,10 @@ def capping(largest_input: Floats) -> Floats:
     return factor
 
 
-def table_block(dim: int) -> int | None:
+def table_block(dim: int, most: int = TABLE_BLOCK) -> int | None:
     """Return how many numbers of a row of ``dim`` have one scale, None if no block that kernels take divides it."""
-    block = min(dim & -dim, TABLE_BLOCK)
+    block = min(dim & -dim, most)
     return block if block >= LEAST_BLOCK else None
-
-
-def quantize_rows(table: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Round a table (rows, dim) to uint8 (rows, blocks, block) with a scale for each block (rows, blocks).
-
-    table = (integers - 128) * scale, which leaves out 0: every number has its counterpart.
-    """
-    block = table_block(table.shape[1])
-    assert block is not None
-    blocks = table.reshape(len(table), -1, block)
-    scale = np.maximum(np.abs(blocks).max(2) / 127, 1e-12).astype(np.float32)
-    return (np.rint(blocks / scale[..., None]) + 128).astype(np.uint8), scale
 
 
 class Rewriter:
@@ -149,10 +138,21 @@ class Rewriter:
         self.graph.insert_before(node, attention)
         self.replace(node, attention.outputs[0])
 
-    def table(self, weight: Weight) -> None:
-        """Quantize a table of embeddings, with the layers that multiply by it."""
+    def in_blocks(self, linears: Sequence[Linear], bits: int, block: int) -> None:
+        """Store the weight that layers share in ``bits`` bits and in blocks."""
+        name, weight = linears[0].name, linears[0].weight.T
+        block = fitting_block(block, weight.shape[1])
+        integers, scale = quantize_blocks(weight, bits, block)
+        held, scales = self.hold(f"{name}.uint{bits}", integers), self.hold(f"{name}.scale", scale)
+        for linear in linears:
+            self.product(linear, held, scales, bits, block)
+
+    def table(self, weight: Weight, most: int = TABLE_BLOCK) -> None:
+        """Quantize a table of embeddings to 8 bits in blocks of ``most``, with the layers that multiply by it."""
         rows, dim = weight.tables[0].weight.shape
-        integers, scale = quantize_rows(weight.tables[0].weight)
+        block = table_block(dim, most)
+        assert block is not None
+        integers, scale = quantize_blocks(weight.tables[0].weight, 8, block)
         tied = bool(weight.linears)
         # The lookup takes a table in blocks or in rows, the product in blocks only.
         held = self.hold(f"{weight.name}.uint8", integers if tied else integers.reshape(rows, dim))
@@ -160,7 +160,7 @@ class Rewriter:
         for table in weight.tables:
             self.lookup(table, held, scales, integers.shape)
         for linear in weight.linears:
-            self.product(linear, held, scales, integers.shape[2])
+            self.product(linear, held, scales, 8, block)
 
     def lookup(self, table: Table, held: ir.Value, scales: ir.Value, shape: tuple[int, ...]) -> None:
         """Gather rows of a quantized table, ``shape`` (rows, blocks, block), by indices (batch, seq)."""
@@ -176,9 +176,9 @@ class Rewriter:
             found = self.add(node, "Reshape", found, row)
         self.replace(node, found)
 
-    def product(self, linear: Linear, held: ir.Value, scales: ir.Value, block: int) -> None:
-        """Multiply by the rows of a quantized table; the input is rounded to 8 bits in blocks as well."""
+    def product(self, linear: Linear, held: ir.Value, scales: ir.Value, bits: int, block: int) -> None:
+        """Multiply by rows (out, in) that are stored in blocks; the input is rounded to 8 bits in blocks as well."""
         dim, rows = linear.weight.shape
-        options = {"bits": 8, "block_size": block, "K": dim, "N": rows, "accuracy_level": 4}
+        options = {"bits": bits, "block_size": block, "K": dim, "N": rows, "accuracy_level": 4}
         inputs = [linear.input, held, scales] + ([] if linear.bias is None else [None, None, linear.bias])
         self.replace(linear.node, self.add(linear.node, "MatMulNBits", *inputs, domain=CONTRIB, **options))

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from edgebert_exporters.grid import Batch, encoder_grid, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.decoder_grid import decoder_grid
+from edgebert_exporters.decoders import adapt
+from edgebert_exporters.greedy import check_greedy
+from edgebert_exporters.grid import Batch, Floats, Reference, encoder_grid, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.signature import past_of
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.manifest import Manifest, TensorSpec
-from edgebert_runtime.session import import_onnxruntime
+from edgebert_runtime.session import Runnable, import_onnxruntime
 
-Floats = npt.NDArray[np.float32]
-Reference = Callable[[Batch], list[Floats]]
 Progress = Callable[[str, int, int], None]
 
 # Largest difference allowed in float32, relative to the largest number that an output has on the grid.
 TOLERANCE = 1e-4
-
-
-class Runs(Protocol):
-    """What a session does."""
-
-    def run(self, output_names: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
-        """Run the graph."""
-        ...
 
 
 @dataclass
@@ -93,10 +86,11 @@ def silent(step: str, done: int, total: int) -> None:
 
 def batches_of(manifest: Manifest) -> list[Batch]:
     """Return the grid for the model of a manifest."""
-    limits, inputs = manifest.limits, [spec.name for spec in manifest.graphs["model"].inputs]
-    return list(
-        encoder_grid(inputs, limits.vocab_size, limits.max_tokens, manifest.config.get("type_vocab_size", 1)),
-    )
+    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
+    if past_of(inputs):
+        return list(decoder_grid(inputs, limits.vocab_size, limits.max_tokens, manifest.target))
+    segments = manifest.config.get("type_vocab_size", 1)
+    return list(encoder_grid([spec.name for spec in inputs], limits.vocab_size, limits.max_tokens, segments))
 
 
 def not_finite(outputs: Sequence[TensorSpec], found: Sequence[Floats]) -> str:
@@ -108,7 +102,7 @@ def not_finite(outputs: Sequence[TensorSpec], found: Sequence[Floats]) -> str:
 
 
 def check_parity(
-    session: Runs,
+    session: Runnable,
     reference: Reference,
     outputs: Sequence[TensorSpec],
     batches: list[Batch],
@@ -142,7 +136,7 @@ def check_parity(
 
 
 def check_reference(
-    graph: Path, session: Runs, reference: Reference, manifest: Manifest, progress: Progress
+    graph: Path, session: Runnable, reference: Reference, manifest: Manifest, progress: Progress
 ) -> dict[str, Any]:
     """Compare a graph with its reference over the whole grid, a portable one without any optimization as well.
 
@@ -152,9 +146,17 @@ def check_reference(
     batches, outputs = batches_of(manifest), manifest.graphs["model"].outputs
     figures = describe(check_parity(session, reference, outputs, batches, manifest.target, progress))
     if manifest.target == "portable":
-        plain = check_parity(unoptimized(graph), reference, outputs, batches, "unoptimized", progress)
+        inputs = manifest.graphs["model"].inputs
+        plain = check_parity(adapt(unoptimized(graph), inputs), reference, outputs, batches, "unoptimized", progress)
         figures["unoptimized"] = describe(plain)
+    if past_of(manifest.graphs["model"].inputs):
+        figures["greedy"] = check_greedy(runs(session), reference, manifest, TOLERANCE)
     return figures
+
+
+def runs(session: Runnable) -> Reference:
+    """Return a session as a function from a batch to its outputs."""
+    return lambda batch: list(session.run(None, batch.feeds))
 
 
 def unoptimized(graph: Path) -> Any:
@@ -166,7 +168,7 @@ def unoptimized(graph: Path) -> Any:
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 
-def check_rows_alone(session: Runs, outputs: Sequence[TensorSpec], batches: Iterable[Batch]) -> Worst:
+def check_rows_alone(session: Runnable, outputs: Sequence[TensorSpec], batches: Iterable[Batch]) -> Worst:
     """Compare each row of each batch with the same row run alone and without padding; ``batches`` counts rows.
 
     Raises:

@@ -16,6 +16,8 @@ from edgebert_runtime.errors import QuantizationError
 # Smaller tables and heads gain nothing that anyone would notice, and heads have every error of theirs in the result.
 MIN_TABLE_ROWS = 4096
 MIN_HEAD_OUTPUTS = 64
+# How the name of the table of positions ends.
+POSITIONS = "position.weight"
 
 
 @dataclass
@@ -42,8 +44,11 @@ class Plan:
         }
 
 
-def make_plan(model: ir.Model, exclude: Sequence[str]) -> Plan:
+def make_plan(model: ir.Model, exclude: Sequence[str], decoder: bool = False) -> Plan:
     """Decide what to quantize.
+
+    A decoder multiplies by its table for every token, so one of any size is worth it; where a table of positions is
+    only looked up in, it stays as it is.
 
     Raises:
         QuantizationError: if nothing is left, or a pattern of ``exclude`` matches no weight.
@@ -56,7 +61,7 @@ def make_plan(model: ir.Model, exclude: Sequence[str]) -> Plan:
     for name, weight in found.items():
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
             plan.kept[name] = "excluded by the user"
-        elif reason := unsuitable(weight):
+        elif reason := unsuitable(weight, decoder):
             plan.kept[name] = reason
         else:
             (plan.tables if weight.tables else plan.linears).append(weight)
@@ -65,11 +70,13 @@ def make_plan(model: ir.Model, exclude: Sequence[str]) -> Plan:
     return plan
 
 
-def unsuitable(weight: Weight) -> str:
+def unsuitable(weight: Weight, decoder: bool) -> str:
     """Say why a weight stays in float32; nothing if it need not."""
     if weight.tables:
         rows, dim = weight.tables[0].weight.shape
-        if rows < MIN_TABLE_ROWS:
+        if decoder and weight.name.endswith(POSITIONS):
+            return "a table of positions"
+        if rows < (MIN_HEAD_OUTPUTS if decoder and weight.linears else MIN_TABLE_ROWS):
             return f"a table of only {rows} rows"
         if table_block(dim) is None:
             return (

@@ -15,15 +15,17 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert import __version__
 from edgebert_exporters.calibration import largest_inputs
+from edgebert_exporters.decoders import adapt
 from edgebert_exporters.fidelity import decisive, fidelity
 from edgebert_exporters.golden import golden_sample
 from edgebert_exporters.int8 import Rewriter
-from edgebert_exporters.linears import Weight
+from edgebert_exporters.linears import Floats, Weight
 from edgebert_exporters.parity import Progress, batches_of, not_finite, silent
 from edgebert_exporters.plan import Plan, make_plan
 from edgebert_exporters.report import speed
 from edgebert_exporters.samples import Sample, sample_rows, to_batches, to_samples
-from edgebert_exporters.signature import Signature
+from edgebert_exporters.schemes import MIN_AGREEMENT, Scheme, choose_scheme
+from edgebert_exporters.signature import Signature, past_of
 from edgebert_exporters.staging import staged
 from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
 from edgebert_runtime.bundle import Bundle
@@ -32,19 +34,14 @@ from edgebert_runtime.manifest import Manifest, Weights
 from edgebert_runtime.session import open_session
 from edgebert_runtime.tokenizer import Tokenizer
 
-SCHEMES = ("int8",)
-MIN_AGREEMENT = 0.99
-SAFE_CPUS = (
-    "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU has no "
-    "VNNI; another program must set it there too, or 8-bit products overflow"
-)
-
 
 def quantize_bundle(
     bundle: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
     scheme: str = "int8",
+    block_size: int | None = None,
+    rows: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
     min_agreement: float | None = None,
@@ -53,28 +50,32 @@ def quantize_bundle(
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
+    ``scheme`` is ``int8`` or, for models that generate, ``int4``. Those also take ``rows``: ``few`` (the default)
+    serves one text at a time, with ``block_size`` weights to a scale (128 in 8 bits and 32 in 4 unless given);
+    ``many`` serves batches and long prompts better.
+
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. ``calibration`` holds texts
     like those that the model will see; every second one sets the scales, the others measure the agreement with
     float32 (mean cosine, or correlation where a text gives one number), which must be at least ``min_agreement``
-    (0.99 unless given).
+    (0.99 unless given, 0.95 for int4).
 
     Raises:
-        QuantizationError: if the bundle is quantized already, nothing can be quantized, a pattern matches nothing,
-            or the result is not finite or falls short of ``min_agreement``.
+        QuantizationError: if an option does not exist or does not belong to the task or the scheme, the bundle is
+            quantized already, nothing can be quantized, a pattern matches nothing, or the result is not finite or
+            falls short of ``min_agreement``.
         ExportError: if ``out`` cannot be written.
     """
-    progress, least = progress or silent, MIN_AGREEMENT if min_agreement is None else min_agreement
-    if scheme not in SCHEMES:
-        raise QuantizationError(f"scheme {scheme!r} is not one of {', '.join(SCHEMES)}")
+    progress, source = progress or silent, Bundle.open(bundle)
+    chosen = choose_scheme(source.manifest.task, scheme, block_size, rows)
+    least = MIN_AGREEMENT[scheme] if min_agreement is None else min_agreement
     if not 0 <= least <= 1:
         raise QuantizationError(f"min_agreement={least} is not between 0 and 1")
-    source = Bundle.open(bundle)
-    check_source(source)
+    check_source(source, scheme)
     with staged(out, force=force) as folder:
-        rows = sample_rows(source, calibration)
-        watched, measured = (to_samples(source, half) for half in (rows[::2], rows[1::2]))
-        model, plan = quantized_model(source, scheme, exclude, watched, progress)
-        manifest = write_quantized(folder, source, model, plan, scheme)
+        texts = sample_rows(source, calibration)
+        watched, measured = (to_samples(source, half) for half in (texts[::2], texts[1::2]))
+        model, plan = quantized_model(source, chosen, exclude, watched, progress)
+        manifest = write_quantized(folder, source, model, plan, chosen)
         report = measure(folder, source, manifest, measured, progress)
         figure, value = decisive(report["fidelity"])
         if not value >= least:
@@ -82,12 +83,15 @@ def quantize_bundle(
                 f"the quantized model has a {figure} of {value:.4f} to float32, less than {least}; leave layers out "
                 "with --exclude, give --calibration texts like yours, or lower --min-agreement"
             )
-        report |= {"scheme": scheme, "coverage": plan.coverage(), "min_agreement": least}
+        report |= {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size} | {
+            "coverage": plan.coverage(),
+            "min_agreement": least,
+        }
         write_manifest(folder, finished(folder, manifest, report))
     return Bundle.open(out, verify="size")
 
 
-def check_source(source: Bundle) -> None:
+def check_source(source: Bundle, scheme: str) -> None:
     """Refuse bundles that the scheme cannot serve."""
     manifest = source.manifest
     if manifest.weights.scheme != "fp32":
@@ -96,31 +100,40 @@ def check_source(source: Bundle) -> None:
         )
     if manifest.target != "cpu":
         raise QuantizationError(
-            f"{source.path} was exported for the target {manifest.target}, and int8 uses operators of ONNX Runtime's "
-            "CPU kernels; export with --target cpu and quantize that"
+            f"{source.path} was exported for the target {manifest.target}, and {scheme} uses operators of ONNX "
+            "Runtime's CPU kernels; export with --target cpu and quantize that"
         )
 
 
 def quantized_model(
-    source: Bundle, scheme: str, exclude: Sequence[str], samples: Sequence[Sample], progress: Progress
+    source: Bundle, scheme: Scheme, exclude: Sequence[str], samples: Sequence[Sample], progress: Progress
 ) -> tuple[ir.Model, Plan]:
     """Load the float32 graph of a bundle and quantize it."""
     spec = source.graph("model")
     model = ir.load(source.path / spec.file)
-    plan = make_plan(model, exclude)
-    progress("watch sample texts", 0, 1)
-    names = sorted({name for weight in plan.linears for name in input_names(weight)})
-    batches = [batch for _, batch in to_batches(samples, [tensor.name for tensor in spec.inputs])]
-    largest = largest_inputs(source.path / spec.file, names, batches)
-    progress("watch sample texts", 1, 1)
-    rewriter = Rewriter(model)
+    plan, rewriter = make_plan(model, exclude, decoder=bool(past_of(spec.inputs))), Rewriter(model)
+    largest = {} if scheme.block_size else watch(source, plan, samples, progress)
     for done, weight in enumerate(plan.linears):
-        rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
-        progress(f"quantize to {scheme}", done + 1, len(plan.linears))
+        if scheme.block_size:
+            rewriter.in_blocks(weight.linears, scheme.bits, scheme.block_size)
+        else:
+            rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
+        progress(f"quantize to {scheme.name}", done + 1, len(plan.linears))
     for weight in plan.tables:
-        rewriter.table(weight)
+        rewriter.table(weight, scheme.table_block)
     RemoveUnusedNodesPass()(model)
     return model, plan
+
+
+def watch(source: Bundle, plan: Plan, samples: Sequence[Sample], progress: Progress) -> dict[str, Floats]:
+    """Return the largest inputs (in,) of each layer that will be quantized, on samples, by the name of the input."""
+    progress("watch sample texts", 0, 1)
+    spec = source.graph("model")
+    names = sorted({name for weight in plan.linears for name in input_names(weight)})
+    batches = [batch for _, batch in to_batches(samples, [tensor.name for tensor in spec.inputs])]
+    largest = largest_inputs(source.path / spec.file, spec.inputs, names, batches)
+    progress("watch sample texts", 1, 1)
+    return largest
 
 
 def input_names(weight: Weight) -> list[str]:
@@ -128,12 +141,13 @@ def input_names(weight: Weight) -> list[str]:
     return [linear.input.name or "" for linear in weight.linears]
 
 
-def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, scheme: str) -> Manifest:
+def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, scheme: Scheme) -> Manifest:
     """Write graph, tokenizer and manifest of the quantized bundle."""
     old = source.graph("model")
     spec = write_graph(model, folder, "model", Signature(old.inputs, old.outputs), single_file=False)
     shutil.copyfile(source.path / "tokenizer.json", folder / "tokenizer.json")
-    weights = Weights(scheme, weight_bytes(model), (plan.quantized, plan.eligible), plan.kept, SAFE_CPUS)
+    coverage = (plan.quantized, plan.eligible)
+    weights = Weights(scheme.name, weight_bytes(model), coverage, plan.kept, scheme.safe_cpus)
     return dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,
@@ -153,9 +167,9 @@ def measure(
         QuantizationError: if the quantized graph gives numbers that are not finite on any batch of the grid.
     """
     write_manifest(folder, manifest)
-    before = open_session(source.path / source.graph("model").file)
     graph = Bundle.open(folder).graph("model")
-    after = open_session(folder / graph.file)
+    before = adapt(open_session(source.path / source.graph("model").file), graph.inputs)
+    after = adapt(open_session(folder / graph.file), graph.inputs)
     for batch in batches_of(manifest):
         if problem := not_finite(graph.outputs, after.run(None, batch.feeds)):
             raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
@@ -168,7 +182,8 @@ def measure(
 
 def finished(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:
     """Return the manifest with the report and a golden sample of the quantized graph."""
-    session = open_session(folder / manifest.graphs["model"].file)
+    spec = manifest.graphs["model"]
+    session = adapt(open_session(folder / spec.file), spec.inputs)
     tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
     golden = golden_sample(session, tokenizer, manifest)
     return dataclasses.replace(manifest, report=report, verification={"golden": golden})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import Floats, Reference
+from edgebert_exporters.grid import Batch, Floats, Reference
+from edgebert_exporters.signature import arguments
 from edgebert_exporters.tasks import prepare
 
 
@@ -29,12 +30,18 @@ def load_reference(
     return prepare(opened, pooling, normalize).module
 
 
+def flat(outputs: Any) -> list[torch.Tensor]:
+    """Return the tensors of an output of any depth, as the outputs of a graph have them."""
+    return [outputs] if isinstance(outputs, torch.Tensor) else [one for part in outputs for one in flat(part)]
+
+
 def reference_of(module: torch.nn.Module) -> Reference:
     """Wrap a PyTorch module as a function from a batch to its outputs."""
 
     def run(batch: Batch) -> list[Floats]:
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in batch.feeds.items()}
         with torch.inference_mode():
-            outputs = module(**{name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in batch.feeds.items()})
-        return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+            outputs = module(**arguments(tensors))
+        return [output.numpy() for output in flat(outputs)]
 
     return run

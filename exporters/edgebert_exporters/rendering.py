@@ -14,7 +14,7 @@ import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.operators import rendering
-from edgebert_exporters.signature import Signature
+from edgebert_exporters.signature import Signature, arguments, past_of
 from edgebert_runtime.errors import ExportError
 
 log = logging.getLogger("edgebert")
@@ -32,18 +32,20 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
         ExportError: if PyTorch cannot export it, or a dimension that should be dynamic came out fixed.
     """
     dims = {d: torch.export.Dim(d) for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
+    # The exporter works out by itself what is a sum: the columns of a mask are those of the past and the new ones.
+    dims |= {"total_sequence": torch.export.Dim.AUTO} if "past_sequence" in dims else {}
     shapes = {s.name: {i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs}
     with rendering(target), quiet("torch.onnx.export"), torch.no_grad():
         try:
             program = torch.onnx.export(
                 module.eval(),
                 (),
-                kwargs=example(signature),  # by name: the order of a module's arguments is its own affair
+                kwargs=arguments(example(signature)),  # by name: the order of a module's arguments is its own affair
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=[s.name for s in signature.inputs],
                 output_names=[s.name for s in signature.outputs],
-                dynamic_shapes=shapes,
+                dynamic_shapes=arguments(shapes),
                 verbose=False,
             )
         except Exception as error:  # the exporter raises whatever its many stages raise
@@ -61,13 +63,23 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
 
 
 def example(signature: Signature) -> dict[str, torch.Tensor]:
-    """Make example inputs: two rows of seven, the second with three positions of padding; three chosen tokens."""
+    """Make example inputs: two rows of seven, the second with three positions of padding; three chosen tokens.
+
+    For a decoder, four of the seven columns are new. Every size differs from the others and is at least two: the
+    exporter takes equal ones for the same, and one for a constant.
+    """
+    past = past_of(signature.inputs)
+    columns = 11 if past and past[0].shape[2] == "max_sequence" else 3
     values = {
         "input_ids": torch.arange(14).reshape(2, 7) % 5,
         "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3]),
         "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
-        "logits_indices": torch.tensor([8, 1, 5]),
+        "logits_indices": torch.tensor([7, 1, 5, 3, 2] if past else [8, 1, 5]),
     }
+    for number, spec in enumerate(past):
+        values[spec.name] = torch.full((2, int(spec.shape[1]), columns, int(spec.shape[3])), number / len(past))
+    if past:
+        values["input_ids"] = values["input_ids"][:, :4]
     return {spec.name: values[spec.name] for spec in signature.inputs}
 
 
@@ -119,10 +131,17 @@ def check_signature(model: ir.Model, signature: Signature) -> None:
             raise ExportError(f"the {kind} came out as {names} instead of {[spec.name for spec in specs]}")
     for spec, value in zip(signature.inputs, model.graph.inputs, strict=True):
         found = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
-        if found != spec.shape:
+        named = tuple("total_sequence" if is_sum(f, d) else f for f, d in zip(found, spec.shape, strict=False))
+        if named != spec.shape:
             raise ExportError(f"input {spec.name} came out with shape {found} instead of {spec.shape}")
+        value.shape = ir.Shape(spec.shape)
     for spec, value in zip(signature.outputs, model.graph.outputs, strict=True):
         value.shape = ir.Shape(spec.shape)  # some shapes through contrib operators are unknown to the exporter
+
+
+def is_sum(found: int | str | None, wanted: int | str) -> bool:
+    """Say whether a dimension came out dynamic under the name that the exporter made for a sum."""
+    return wanted == "total_sequence" and not isinstance(found, int)
 
 
 def check_portable(model: ir.Model) -> None:

@@ -4,53 +4,76 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from edgebert_exporters.decoder_grid import Pasts
+from edgebert_exporters.decoders import Decoder
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import Progress, Runs
+from edgebert_exporters.parity import Progress
+from edgebert_exporters.signature import past_of
 from edgebert_runtime.manifest import Manifest
+from edgebert_runtime.session import Runnable
 
 # Batch size and length: one short text, one long text, a batch of short texts.
 SHAPES = ((1, 16), (1, 128), (8, 32))
+# Batch size, past, and new tokens of a decoder: one token, a prompt, one token each for a batch.
+STEPS = ((1, 32, 1), (1, 0, 128), (8, 32, 1))
 TURNS = 7
 
 
-def speed(before: Runs, after: Runs, manifest: Manifest, progress: Progress) -> list[dict[str, Any]]:
-    """Time both sides in short turns, one after the other, and return the median of the ratios for each shape.
-
-    Where tokens are chosen, one of each row is.
-    """
-    results = []
-    for done, (size, length) in enumerate(SHAPES):
-        length = min(length, manifest.limits.max_tokens)
-        ids = np.random.default_rng(0).integers(0, manifest.limits.vocab_size, (size, length))
-        values = {
-            "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids),
-            "logits_indices": np.arange(size) * length,
-        }
-        batch = Batch("speed", {spec.name: values[spec.name] for spec in manifest.graphs["model"].inputs})
-        turns = [(milliseconds(before, batch), milliseconds(after, batch)) for _ in range(TURNS)]
+def speed(before: Runnable, after: Runnable, manifest: Manifest, progress: Progress) -> list[dict[str, Any]]:
+    """Time both sides in short turns, one after the other, and return the median of the ratios for each shape."""
+    results, batches = [], workloads(manifest)
+    for done, batch in enumerate(batches):
+        sides = [prepared(session, batch) for session in (before, after)]
+        turns = [(milliseconds(sides[0]), milliseconds(sides[1])) for _ in range(TURNS)]
         results.append(
             {
-                "shape": f"{size} x {length}",
+                "shape": batch.name,
                 "before_ms": statistics.median(turn[0] for turn in turns),
                 "after_ms": statistics.median(turn[1] for turn in turns),
                 "speedup": statistics.median(turn[0] / turn[1] for turn in turns),
             }
         )
-        progress("measure speed", done + 1, len(SHAPES))
+        progress("measure speed", done + 1, len(batches))
     return results
 
 
-def milliseconds(session: Runs, batch: Batch, least: float = 0.03) -> float:
+def workloads(manifest: Manifest) -> list[Batch]:
+    """Return the batches to be timed, each called what it is. Where tokens are chosen, the last of each row is."""
+    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
+    pasts = Pasts(past_of(inputs))
+    shapes = STEPS if pasts.specs else tuple((size, 0, length) for size, length in SHAPES)
+    batches = []
+    for size, past, new in shapes:
+        past = min(past, limits.max_tokens - 1)
+        new = min(new, limits.max_tokens - past)
+        values: dict[str, npt.NDArray[Any]] = {
+            "input_ids": np.random.default_rng(0).integers(0, limits.vocab_size, (size, new)),
+            "attention_mask": np.ones((size, past + new), np.int64),
+            "token_type_ids": np.zeros((size, new), np.int64),
+            "logits_indices": np.arange(1, size + 1) * new - 1,
+            **pasts.make(size, past),
+        }
+        name = f"{size} x {new}" + (f" after {past}" if pasts.specs else "")
+        batches.append(Batch(name, {spec.name: values[spec.name] for spec in inputs}))
+    return batches
+
+
+def prepared(session: Runnable, batch: Batch) -> Callable[[], object]:
+    """Return a function that runs a batch and does nothing else."""
+    return session.prepared(batch.feeds) if isinstance(session, Decoder) else lambda: session.run(None, batch.feeds)
+
+
+def milliseconds(run: Callable[[], object], least: float = 0.03) -> float:
     """Return the milliseconds of one run, averaged over at least ``least`` seconds."""
-    session.run(None, batch.feeds)
+    run()
     start, runs = time.perf_counter(), 0
     while (passed := time.perf_counter() - start) < least:
-        session.run(None, batch.feeds)
+        run()
         runs += 1
     return passed / runs * 1000

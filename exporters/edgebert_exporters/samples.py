@@ -19,6 +19,8 @@ BATCH_TOKENS = 1024
 MIN_TEXTS = 8
 # Tasks that read two texts at once.
 PAIRED = ("next-sentence", "rerank", "multiple-choice", "answer")
+# Each token of a decoder's texts has a whole vocabulary of logits to be compared; so many are enough.
+MOST_TOKENS = 4096
 # Where masks are to be filled in, one of so many tokens is a mask.
 MASK_EVERY = 7
 
@@ -69,6 +71,10 @@ def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
         pairs = [(list(row), list(rows[(i + 1) % len(rows)])[1:]) for i, row in enumerate(rows)]
         samples = [Sample(one + other, [0] * len(one) + [1] * len(other)) for one, other in pairs]
         return [Sample(s.ids[: limits.max_tokens], s.types[: limits.max_tokens]) for s in samples]
+    if task == "generate":  # a tokenizer that adds nothing makes no token of an empty text
+        texts = [Sample(row, [0] * len(row), range(len(row))) for row in rows if row]
+        used = np.cumsum([len(text.ids) for text in texts])
+        return texts[: max(MIN_TEXTS, int((used <= MOST_TOKENS).sum()))]
     if task != "fill-mask":
         return [Sample(row, [0] * len(row)) for row in rows]
     mask = mask_id(bundle)
@@ -96,9 +102,14 @@ def mask_id(bundle: Bundle) -> int:
 
 
 def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple[list[int], Batch]]:
-    """Pad samples into batches with the ``inputs`` of a graph; each comes with the numbers of its samples."""
-    batches = []
-    for indices in plan_batches([len(sample.ids) for sample in samples], BATCH_TOKENS):
+    """Pad samples into batches with the ``inputs`` of a graph; each comes with the numbers of its samples.
+
+    A batch holds fewer tokens where the logits of every one are asked for, since each has a whole vocabulary of them.
+    """
+    batches, most = [], BATCH_TOKENS
+    if all(len(sample.chosen) == len(sample.ids) for sample in samples):
+        most = BATCH_TOKENS // 4
+    for indices in plan_batches([len(sample.ids) for sample in samples], most):
         length = max(len(samples[i].ids) for i in indices)
         ids, mask, types = (np.zeros((len(indices), length), np.int64) for _ in range(3))
         chosen: list[int] = []

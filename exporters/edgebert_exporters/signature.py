@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from edgebert_runtime.manifest import TensorSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ OUTPUTS = {
     "answer": (TensorSpec("start_logits", "float32", TOKENS), TensorSpec("end_logits", "float32", TOKENS)),
     "fill-mask": (TensorSpec("logits", "float32", (*CHOSEN, WIDTH)),),
 }
-TASKS = tuple(OUTPUTS)
+ENCODER_TASKS = tuple(OUTPUTS)
+TASKS = (*ENCODER_TASKS, "generate")
+PAST, PRESENT = "past_key_values", "present"
 
 
 def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
@@ -54,3 +60,46 @@ def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
     )
     reads_chosen = any(CHOSEN[0] in spec.shape for spec in outputs)
     return Signature(inputs + (CHOSEN_INPUTS if reads_chosen else ()), outputs)
+
+
+def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, head_dim: int) -> Signature:
+    """Return the signature of a decoder, one graph for prompts and for every token after them.
+
+    A row of ``attention_mask`` covers the past and the new tokens, ``sequence`` columns of which are new; 0 is padding.
+    Keys and values are (batch, heads, columns, head_dim). What differs is how a cache is passed on:
+
+    ``portable``
+        A column of the cache is a column of the mask, padding included, which may stand anywhere. ``present`` is the
+        past with the new columns behind it. The past may have length 0.
+    ``cpu``
+        Past and present have the same length ``max_sequence``, at least ``total_sequence``, so that both can be one
+        buffer. The tokens of a row lie in it without gaps from the start: a new token goes behind the last one,
+        whatever its column. Hence three kinds of calls: prompts without a past, padded on the right, each with one
+        token at least; one new token a row after pasts of any lengths; several new tokens, none of them padding,
+        for a batch of one row.
+    """
+    total, old, new = "total_sequence", "past_sequence", "total_sequence"
+    if target == "cpu":
+        old = new = "max_sequence"
+    names = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
+    shape: tuple[tuple[int | str, ...], ...] = ((*TEXTS, heads, old, head_dim), (*TEXTS, heads, new, head_dim))
+    inputs = (ENCODER_INPUTS[0], TensorSpec("attention_mask", "int64", (*TEXTS, total)), *CHOSEN_INPUTS)
+    outputs = (TensorSpec("logits", "float32", (*CHOSEN, vocab_size)),)
+    return Signature(
+        inputs + tuple(TensorSpec(f"{PAST}.{name}", "float32", shape[0]) for name in names),
+        outputs + tuple(TensorSpec(f"{PRESENT}.{name}", "float32", shape[1]) for name in names),
+    )
+
+
+def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
+    """Return what a module takes, by name, of the values for the inputs of its graph: a past as a list of pairs."""
+    past = [value for name, value in values.items() if name.startswith(f"{PAST}.")]
+    found: dict[str, T | list[tuple[T, T]]] = {
+        name: value for name, value in values.items() if not name.startswith(f"{PAST}.")
+    }
+    return found | ({"past": list(zip(past[::2], past[1::2], strict=True))} if past else {})
+
+
+def past_of(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Return those of the inputs of a graph that hold keys and values of a past, key and value of a layer in turn."""
+    return [spec for spec in specs if spec.name.startswith(f"{PAST}.")]

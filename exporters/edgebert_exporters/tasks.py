@@ -8,8 +8,10 @@ from typing import Any
 from torch import nn
 
 from edgebert.checkpoints import Checkpoint
-from edgebert.models.heads import POOLINGS, HeadedBert, SentenceEncoder
-from edgebert_exporters.signature import TASKS, Signature, encoder_signature
+from edgebert.models.bert import Bert
+from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.heads import POOLINGS, SentenceEncoder
+from edgebert_exporters.signature import TASKS, Signature, decoder_signature, encoder_signature
 from edgebert_runtime.errors import ExportError
 
 # The options of export_checkpoint that mean something for each task.
@@ -46,8 +48,10 @@ def check_options(task: str, options: dict[str, Any]) -> None:
             )
 
 
-def prepare(checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None) -> TaskModel:
-    """Load the weights of ``checkpoint`` and make it ready for its task.
+def prepare(
+    checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None, target: str = "portable"
+) -> TaskModel:
+    """Load the weights of ``checkpoint`` and make it ready for its task; of a decoder the signature is the target's.
 
     Raises:
         ExportError: if sentence vectors are asked for and nobody says how to pool them.
@@ -57,15 +61,18 @@ def prepare(checkpoint: Checkpoint, pooling: str | None = None, normalize: bool 
     if checkpoint.task == "embed":
         pooling, normalize = settle_pooling(checkpoint, pooling, normalize)
     model = checkpoint.load_model()
-    if isinstance(model, HeadedBert):
-        module: nn.Module = model.eval()
-        width, settings = model.head.config.num_outputs, head_settings(checkpoint)
-    else:
+    segments = getattr(config, "type_vocab_size", 0)
+    if isinstance(model, Gpt2LanguageModel):
+        sizes = config.vocab_size, config.num_hidden_layers, config.num_attention_heads
+        head_dim = config.hidden_size // config.num_attention_heads
+        return TaskModel(model.eval(), decoder_signature(target, *sizes, head_dim), {})
+    if isinstance(model, Bert):
         assert pooling is not None, f"the task {checkpoint.task} came without its head"
-        module = SentenceEncoder(model, pooling, bool(normalize)).eval()
-        width = config.hidden_size
-        settings = {"pooling": pooling, "normalize": bool(normalize), "dim": width}
-    return TaskModel(module, encoder_signature(checkpoint.task, width, config.type_vocab_size), settings)
+        settings = {"pooling": pooling, "normalize": bool(normalize), "dim": config.hidden_size}
+        encoder = SentenceEncoder(model, pooling, bool(normalize)).eval()
+        return TaskModel(encoder, encoder_signature(checkpoint.task, config.hidden_size, segments), settings)
+    width = model.head.out_features if isinstance(model, Gpt2Classifier) else model.head.config.num_outputs
+    return TaskModel(model.eval(), encoder_signature(checkpoint.task, width, segments), head_settings(checkpoint))
 
 
 def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -6,14 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+from edgebert_exporters.decoders import adapt
 from edgebert_exporters.fidelity import Agreement, vectors_of
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import TOLERANCE, Progress, Runs, batches_of, check_reference, check_rows_alone, silent
+from edgebert_exporters.parity import TOLERANCE, Progress, batches_of, check_reference, check_rows_alone, silent
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.manifest import Manifest
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session import Runnable, open_session
 from edgebert_runtime.tokenizer import Tokenizer
 
 
@@ -41,14 +42,14 @@ def verify_bundle(
     opened = Bundle.open(bundle)
     manifest, spec = opened.manifest, opened.graph("model")
     graph = opened.path / spec.file
-    session = open_session(graph)
+    session = adapt(open_session(graph), spec.inputs)
     tokenizer = Tokenizer.load(opened.path / "tokenizer.json", manifest.limits.vocab_size)
     figures: dict[str, Any] = {
         "files": len(manifest.files),
         "golden_cosine": check_golden(session, tokenizer, manifest),
     }
     batches = batches_of(manifest)
-    short = [batch for batch in batches if batch.input_ids.shape[1] < manifest.limits.max_tokens]
+    short = [batch for batch in batches if batch.attention_mask.shape[1] < manifest.limits.max_tokens]
     alone = check_rows_alone(session, spec.outputs, short)
     figures["rows_alone"] = {"rows": alone.batches, "max_error": alone.worst.error}
     exact = manifest.weights.scheme == "fp32"
@@ -63,7 +64,7 @@ def verify_bundle(
 
 def against_checkpoint(
     graph: Path,
-    session: Runs,
+    session: Runnable,
     checkpoint: Path,
     manifest: Manifest,
     batches: list[Batch],
@@ -79,7 +80,7 @@ def against_checkpoint(
     if manifest.weights.scheme == "fp32":
         return check_reference(graph, session, reference, manifest, progress)
     agreement, outputs = Agreement.of(manifest), manifest.graphs["model"].outputs
-    whole = [batch for batch in batches if batch.attention_mask.any(1).all()]
+    whole = [batch for batch in batches if batch.new_mask.any(1).all()]
     for done, batch in enumerate(whole):
         expected, found = reference(batch), session.run(None, batch.feeds)
         for row in range(len(batch.input_ids)):

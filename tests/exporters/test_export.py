@@ -108,7 +108,7 @@ def test_pooling_is_never_guessed(tmp_path: Path) -> None:
     assert made.manifest.settings["normalize"] is True
 
 
-@pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "generate"), ("pooling", "median")])
+@pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "translate"), ("pooling", "median")])
 def test_unknown_options_are_refused(option: str, value: str, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=value):
         export_checkpoint(checkpoint, tmp_path / "bundle", **{option: value})  # type: ignore[arg-type]
@@ -151,6 +151,7 @@ def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
             frozen = torch.zeros(input_ids.shape[0], 1) * int(input_ids.shape[1] == 7)
             return super().forward(input_ids, attention_mask, token_type_ids) + frozen
 
-    bert = Bert(open_checkpoint(write_checkpoint(tmp_path / "s")).config)
+    bert = open_checkpoint(write_checkpoint(tmp_path / "s")).load_model()
+    assert isinstance(bert, Bert)
     with pytest.raises(ExportError, match="could not export Frozen|came out with shape"):
         render(Frozen(bert, "mean", True), encoder_signature("embed", 32, 3), "cpu")

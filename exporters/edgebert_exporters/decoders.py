@@ -1,0 +1,110 @@
+"""Run the graph of a decoder on columns: a past as the reference has it, whatever cache the target keeps.
+
+The calls take and give what ``portable`` does, a column of the cache for each column of the mask. For ``cpu`` the
+past is packed into buffers without gaps, the graph writes into the same buffers, and the present is spread out again.
+This is for checking and measuring; an engine keeps its buffers from one call to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgebert_exporters.signature import PAST, PRESENT, past_of
+from edgebert_runtime.manifest import TensorSpec
+from edgebert_runtime.session import Runnable, import_onnxruntime
+
+Array = npt.NDArray[Any]
+Feeds = Mapping[str, Array]
+
+
+def adapt(session: Runnable, inputs: Sequence[TensorSpec]) -> Runnable:
+    """Return a session that runs on columns if the graph with these ``inputs`` is a decoder, else the session."""
+    past = past_of(inputs)
+    return Decoder(session, past) if past else session
+
+
+class Decoder:
+    """An open session of a decoder that runs on columns. Where no past is fed, there is none."""
+
+    def __init__(self, session: Runnable, past: Sequence[TensorSpec]) -> None:
+        self.session = session
+        self.past = past
+        self.in_place = past[0].shape[2] == "max_sequence"
+
+    def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Any]:
+        """Compute the outputs called ``output_names``, all if None, with the keys and values of padding at 0."""
+        feeds = self.complete(feeds)
+        if not self.in_place:
+            return list(self.session.run(output_names, feeds))
+        binding, logits, caches = self.bind(feeds, output_names)
+        self.inner.run_with_iobinding(binding)
+        found = {name: value.numpy() for name, value in zip(logits, binding.get_outputs(), strict=False)}
+        for name, value in caches.items():
+            found[name] = spread(value.numpy(), feeds["attention_mask"])
+        return [found[name] for name in output_names or [*logits, *caches]]
+
+    def prepared(self, feeds: Feeds) -> Callable[[], object]:
+        """Return a function that runs the graph on ``feeds`` and does nothing else, to be timed."""
+        feeds = self.complete(feeds)
+        if not self.in_place:
+            return lambda: self.session.run(None, feeds)
+        binding, _, _ = self.bind(feeds, None)
+        return lambda: self.inner.run_with_iobinding(binding)
+
+    @property
+    def inner(self) -> Any:
+        """Return the session of ONNX Runtime itself."""
+        return getattr(self.session, "inner", self.session)
+
+    def complete(self, feeds: Feeds) -> Feeds:
+        """Add a past of no columns where there is none."""
+        batch = len(feeds["input_ids"])
+        shapes = {spec.name: (batch, int(spec.shape[1]), 0, int(spec.shape[3])) for spec in self.past}
+        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | dict(feeds)
+
+    def bind(self, feeds: Feeds, output_names: Sequence[str] | None) -> tuple[Any, list[str], dict[str, Any]]:
+        """Bind inputs and outputs, past and present to one buffer each; they come by the names of the outputs."""
+        make, mask = import_onnxruntime().OrtValue.ortvalue_from_numpy, feeds["attention_mask"]
+        binding, columns = self.inner.io_binding(), mask.shape[1]
+        others = [name for name in output_names or ["logits"] if not name.startswith(f"{PRESENT}.")]
+        for name in others:
+            binding.bind_output(name)
+        caches = {}
+        for spec in self.past:
+            value = make(packed(feeds[spec.name], mask, columns))
+            output = spec.name.replace(PAST, PRESENT, 1)
+            binding.bind_ortvalue_input(spec.name, value)
+            binding.bind_ortvalue_output(output, value)
+            caches[output] = value
+        new = feeds["input_ids"].shape[1]
+        old = np.sort(mask[:, : columns - new], axis=1)[:, ::-1]  # real tokens first
+        for name in ("input_ids", "logits_indices"):
+            binding.bind_ortvalue_input(name, make(np.ascontiguousarray(feeds[name])))
+        binding.bind_ortvalue_input("attention_mask", make(np.concatenate([old, mask[:, columns - new :]], 1)))
+        return binding, others, caches
+
+
+def packed(past: Array, mask: Array, length: int) -> Array:
+    """Return a cache (batch, heads, length, head_dim) with the real tokens of a past at the start of each row.
+
+    What stands behind them must not matter, so it is something that would.
+    """
+    batch, heads, columns, dim = past.shape
+    cache = np.full((batch, heads, length, dim), 7, np.float32)
+    for row in range(batch):
+        real = past[row][:, mask[row, :columns] == 1]
+        cache[row, :, : real.shape[1]] = real
+    return cache
+
+
+def spread(cache: Array, mask: Array) -> Array:
+    """Return a present (batch, heads, columns, head_dim) with the tokens of a cache at their columns, 0 elsewhere."""
+    batch, heads, _, dim = cache.shape
+    present = np.zeros((batch, heads, mask.shape[1], dim), np.float32)
+    for row in range(batch):
+        present[row][:, mask[row] == 1] = cache[row, :, : mask[row].sum()]
+    return present

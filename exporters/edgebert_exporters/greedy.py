@@ -1,0 +1,98 @@
+"""Continue prompts with the likeliest token, again and again: in a batch, as an engine does, or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edgebert_exporters.grid import Batch, Floats, Ints, Reference
+from edgebert_exporters.signature import past_of
+from edgebert_runtime.batching import pad
+from edgebert_runtime.errors import ParityError
+from edgebert_runtime.manifest import Manifest, TensorSpec
+
+PROMPT_LENGTHS = (1, 3, 9, 17)
+STEPS = 8
+
+
+def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) -> Batch:
+    """Return prompts, padded on the right and without a past, as a batch that asks for what follows each."""
+    ids, mask = pad(prompts)
+    ends = np.arange(len(prompts)) * ids.shape[1] + np.array([len(prompt) - 1 for prompt in prompts])
+    feeds: dict[str, npt.NDArray[Any]] = {"input_ids": ids, "attention_mask": mask, "logits_indices": ends}
+    for spec in past_of(inputs):
+        feeds[spec.name] = np.zeros((len(prompts), int(spec.shape[1]), 0, int(spec.shape[3])), np.float32)
+    return Batch("prompts", feeds)
+
+
+def next_batch(batch: Batch, outputs: Sequence[npt.NDArray[Any]], tokens: Ints) -> Batch:
+    """Return the batch in which each row goes on with one of ``tokens`` (rows,), from what the batch before gave."""
+    rows = len(tokens)
+    feeds = {
+        "input_ids": tokens[:, None],
+        "attention_mask": np.concatenate([batch.attention_mask, np.ones((rows, 1), np.int64)], 1),
+        "logits_indices": np.arange(rows),
+        **dict(zip([name for name in batch.feeds if batch.feeds[name].ndim == 4], outputs[1:], strict=True)),
+    }
+    return Batch(batch.name, feeds)
+
+
+def continued(
+    run: Reference,
+    prompts: Sequence[Sequence[int]],
+    inputs: Sequence[TensorSpec],
+    steps: int,
+    forced: Ints | None = None,
+) -> list[Floats]:
+    """Return the logits (rows, vocab) of each of ``steps`` steps after some prompts, in one batch.
+
+    The token that follows is the likeliest one, or that of ``forced`` (rows, steps).
+    """
+    batch, logits = first_batch(prompts, inputs), []
+    for step in range(steps):
+        outputs = run(batch)
+        logits.append(outputs[0])
+        if step + 1 < steps:
+            batch = next_batch(batch, outputs, outputs[0].argmax(1) if forced is None else forced[:, step])
+    return logits
+
+
+def check_greedy(
+    run: Reference, reference: Reference, manifest: Manifest, tolerance: float, seed: int = 0
+) -> dict[str, Any]:
+    """Make sure that prompts of unequal lengths in one batch go on as the reference goes on with each alone.
+
+    Two tokens that the reference finds equally likely, to within ``tolerance`` of its largest logit, may change places.
+
+    Raises:
+        ParityError: naming the prompt and the step.
+    """
+    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
+    steps = min(STEPS, limits.max_tokens)
+    rng = np.random.default_rng(seed)
+    lengths = [min(length, limits.max_tokens - steps + 1) for length in PROMPT_LENGTHS]
+    prompts = [rng.integers(0, limits.vocab_size, length).tolist() for length in lengths]
+    alone = [np.concatenate(continued(reference, [prompt], inputs, steps)) for prompt in prompts]  # (steps, vocab) each
+    wanted = np.stack([logits.argmax(1) for logits in alone])
+    together = np.stack(continued(run, prompts, inputs, steps, wanted), axis=1).argmax(2)
+    for row, step in zip(*np.nonzero(together != wanted), strict=True):
+        logits, found = alone[row][step], together[row, step]
+        if logits[wanted[row, step]] - logits[found] > 2 * tolerance * np.abs(logits).max():
+            raise ParityError(
+                f"the {manifest.target} graph goes on with token {found} instead of {wanted[row, step]} at step "
+                f"{step + 1} after a prompt of {lengths[row]} tokens; please report this model"
+            )
+    return {"prompts": len(prompts), "tokens": int(wanted.size)}
+
+
+def token_agreement(
+    before: Reference, after: Reference, prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec], steps: int
+) -> float:
+    """Return the share of the tokens that two models go on with which are the same, up to the first that differs."""
+    tokens = [
+        np.stack([logits.argmax(1) for logits in continued(run, prompts, inputs, steps)], 1) for run in (before, after)
+    ]
+    return float(np.cumprod(tokens[0] == tokens[1], axis=1).mean())
