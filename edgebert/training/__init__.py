@@ -1,0 +1,15 @@
+"""Train a reference model and save it as a checkpoint that ``edgebert export`` reads.
+
+:func:`train` takes a module, an iterable of batches and a function from the two to a :class:`Loss`; what the model is
+and what the batches are is the caller's affair. Everything else is data: a :class:`Recipe` says how, a
+:class:`Progress` what has been reached.
+"""
+
+from __future__ import annotations
+
+from edgebert.training.initial import initialize
+from edgebert.training.loop import Loss, Progress, train
+from edgebert.training.recipe import Recipe
+from edgebert.training.saving import save_checkpoint
+
+__all__ = ["Loss", "Progress", "Recipe", "initialize", "save_checkpoint", "train"]
