@@ -58,9 +58,5 @@ def test_the_whole_sample(tmp_path: Path, pytestconfig: pytest.Config, capsys: p
     printed = capsys.readouterr().out
     assert printed.count("100.0%") >= 2
     model = edgebert.load(folder / "classifier.int8")
-    assert [
-        one.label for one in model.classify(["a wild duck that lives on farms", "hot porridge eaten at dinner"])
-    ] == [
-        "noun.animal",
-        "noun.food",
-    ]
+    duck, porridge = model.classify(["a wild duck that lives on farms", "hot porridge eaten at dinner"])
+    assert (duck.label, porridge.label) == ("noun.animal", "noun.food")
