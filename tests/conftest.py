@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ LABELS = {
     "classify": ("negative", "neutral", "positive"),
     "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
 }
+
+
+# A shell that starts the tests in the background lets them, and every process that they start, ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
