@@ -80,8 +80,8 @@ def test_continuous_integration_calls_the_same_commands() -> None:
 def test_every_command_line_option_named_in_the_readme_exists() -> None:
     from click.testing import CliRunner
 
-    from edgebert.cli import main
+    from edgebert.cli import COMMANDS, main
 
-    helps = [CliRunner().invoke(main, [name, "--help"]).output for name in ("export", "quantize", "embed", "info")]
+    helps = [CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS]
     for option in set(re.findall(r"`(--[a-z-]+)", README)) - {"--help"}:
         assert any(option in text for text in helps), option

@@ -266,6 +266,7 @@ TASKS = {
     "tag": edgebert_runtime.Tagger,
     "answer": edgebert_runtime.Answerer,
     "fill-mask": edgebert_runtime.MaskFiller,
+    "generate": edgebert_runtime.Generator,
 }
 
 
