@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.signature import PAST, PRESENT, past_of
+from edgebert_exporters.signature import past_of
+from edgebert_runtime.causal_graph import PAST, PRESENT
 from edgebert_runtime.manifest import TensorSpec
 from edgebert_runtime.session import Runnable, import_onnxruntime
 

@@ -35,7 +35,7 @@ from edgebert_exporters.greedy import token_agreement
 from edgebert_exporters.grid import Batch, Floats, row_outputs
 from edgebert_exporters.parity import runs
 from edgebert_exporters.samples import Sample, to_batches
-from edgebert_exporters.signature import PRESENT
+from edgebert_runtime.causal_graph import PRESENT
 from edgebert_runtime.manifest import Manifest, TensorSpec
 from edgebert_runtime.session import Runnable
 

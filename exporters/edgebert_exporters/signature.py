@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from edgebert_runtime.causal_graph import PAST, PRESENT
 from edgebert_runtime.manifest import TensorSpec
 
 T = TypeVar("T")
@@ -49,7 +50,6 @@ OUTPUTS = {
 }
 ENCODER_TASKS = tuple(OUTPUTS)
 TASKS = (*ENCODER_TASKS, "generate")
-PAST, PRESENT = "past_key_values", "present"
 
 
 def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:

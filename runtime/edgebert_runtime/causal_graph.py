@@ -45,8 +45,3 @@ class CausalGraph:
             raise BundleError(f"{spec.file} has keys and values of the shape {pasts[0].shape}; export again")
         names, shared = tuple(value.name for value in pasts), outputs[presents[0]][2] == length
         return cls(sizes[0], sizes[1], sizes[2], names, tuple(presents), shared)
-
-    @property
-    def bytes_per_token(self) -> int:
-        """The memory that one token of one row takes up, as keys and values in float32."""
-        return 4 * len(self.pasts) * self.num_heads * self.head_dim

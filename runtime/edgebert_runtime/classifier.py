@@ -11,7 +11,7 @@ import numpy as np
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs import Item, iterate
-from edgebert_runtime.rows import Row, TextOptions, Work
+from edgebert_runtime.rows import Row, TextOptions, Work, single
 from edgebert_runtime.scores import Doubles, sigmoid, softmax
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ class Classifier(Engine):
             options = self._check(**given)
 
             def prepare(item: Any, index: int) -> Work[Classification, Classification]:
-                return Work([self._row(item, index, options)], first)
+                return single(self._row(item, index, options))
 
             return self._run(iterate(texts, f"{method}([text])"), prepare, self._read, options.max_batch_tokens)
         options = self._check(self._tokenizer.pair.count, **given)
 
         def prepare_pair(item: tuple[Any, Any], index: int) -> Work[Classification, Classification]:
-            return Work([self._pair(*item, index, options)], first)
+            return single(self._pair(*item, index, options))
 
         items = pair_up(texts, pairs, f"{method}([text], [text])")
         return self._run(items, prepare_pair, self._read, options.max_batch_tokens)
@@ -115,11 +115,6 @@ class Classifier(Engine):
         scores = SCORES[self.problem](parts[0])
         place = 0 if self.problem == "regression" else int(scores.argmax())
         return Classification(self.labels[place], float(scores[place]), scores.astype(np.float32), row.truncated)
-
-
-def first(found: list[Classification]) -> Classification:
-    """Return the only one."""
-    return found[0]
 
 
 def pair_up(texts: Iterable[Any], pairs: Iterable[Any], example: str) -> Iterator[tuple[Any, Any]]:

@@ -124,13 +124,13 @@ class Engine:
             raise BundleError(f"{self.bundle.path} has the setting {name}={value!r:.60}, not {kind.__name__}")
         return value
 
-    def _labels(self, output: str = "logits") -> tuple[str, ...]:
-        """Return the names in the settings of what ``output`` has a number for.
+    def _labels(self) -> tuple[str, ...]:
+        """Return the names in the settings of what the logits are for.
 
         Raises:
             BundleError: if they are not as many, or no names.
         """
-        labels, size = self._setting("labels", list), self._shapes[output][-1]
+        labels, size = self._setting("labels", list), self._shapes["logits"][-1]
         if len(labels) != size or not all(isinstance(label, str) for label in labels):
             raise BundleError(f"{self.bundle.path} has {len(labels)} labels for {size} outputs; export again")
         return tuple(labels)

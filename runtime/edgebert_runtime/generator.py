@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgebert_runtime.caches import Cache, Floats, GrowingCache, SharedCache
-from edgebert_runtime.causal_graph import CausalGraph
+from edgebert_runtime.causal_graph import PAST, CausalGraph
 from edgebert_runtime.continuing import Lookup, Rows, prefill
 from edgebert_runtime.decoding import Continues, FinishReason, Hypothesis, Options, read_text, search, stream
 from edgebert_runtime.engine import Engine, Progress
@@ -64,7 +64,7 @@ class Generator(Engine):
     """
 
     tasks = ("generate",)
-    state = ("past_key_values.",)
+    state = (PAST,)
 
     def _setup(self) -> None:
         """Read the settings."""

@@ -14,6 +14,7 @@ from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs import Item, check_text, check_whole, iterate
 from edgebert_runtime.rows import Options, Row, TextOptions, Work
 from edgebert_runtime.scores import best
+from edgebert_runtime.spans import strip
 from edgebert_runtime.spelling import Spelling
 
 if TYPE_CHECKING:
@@ -232,12 +233,3 @@ def pick(logits: Floats, count: int, targets: NDArray[np.int64] | None) -> Picke
         scores = np.exp(offered[places] - top, dtype=np.float64) / total
     ids = places if targets is None else targets[places]
     return list(zip(ids.tolist(), scores.tolist(), strict=True))
-
-
-def strip(text: str, start: int, end: int) -> Span:
-    """Return the span without the white space at its ends that some tokenizers count to a mask."""
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end

@@ -14,7 +14,7 @@ import numpy as np
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs import check_whole, iterate
-from edgebert_runtime.rows import Row, TextOptions, Work
+from edgebert_runtime.rows import Row, TextOptions, Work, single
 from edgebert_runtime.scores import best, sigmoid, softmax
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Reranker(Engine):
             if not isinstance(passage, str):
                 raise InputError(f"passage {index} is {type(passage).__name__}, not str")
             texts.append(passage)
-            return Work([self._join(asked, self._content(passage, index, checked), index, checked)], only)
+            return single(self._join(asked, self._content(passage, index, checked), index, checked))
 
         found = self._gather(self._run(items, prepare, self._read, checked.max_batch_tokens), passages, progress)
         self._warn(sum(truncated for _, truncated in found), len(found), checked)
@@ -119,7 +119,7 @@ class Reranker(Engine):
         def prepare(item: Any, index: int) -> Work[Scored, Scored]:
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 raise InputError(f"text {index} is {type(item).__name__}, not a pair of two texts")
-            return Work([self._pair(item[0], item[1], index, checked)], only)
+            return single(self._pair(item[0], item[1], index, checked))
 
         items = iterate(pairs, "score([(query, passage)])")
         parts = self._run(items, prepare, self._read, checked.max_batch_tokens)
@@ -130,8 +130,3 @@ class Reranker(Engine):
     def _read(self, row: Row, parts: tuple[Floats, ...]) -> Scored:
         """Turn the logits of a row into a score."""
         return self._score(parts[0]), row.truncated
-
-
-def only(found: list[Scored]) -> Scored:
-    """Return the only one."""
-    return found[0]

@@ -63,6 +63,11 @@ class Work(Generic[V, R]):
     finish: Callable[[list[V]], R]
 
 
+def single(row: Row) -> Work[V, V]:
+    """Return what an item asks for whose result is what was read from its only row."""
+    return Work([row], lambda found: found[0])
+
+
 def feed(rows: Sequence[Row], inputs: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     """Return what a graph with the ``inputs`` named is fed for a batch of rows."""
     ids, mask = pad([row.ids for row in rows])

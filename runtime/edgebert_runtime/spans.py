@@ -24,15 +24,20 @@ UNSPACED = re.compile(
 FARTHEST = 64
 
 
+def strip(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span without white space at its ends; one of white space alone becomes empty."""
+    inside = text[start:end].lstrip()
+    start = end - len(inside)
+    return start, start + len(inside.rstrip())
+
+
 def snap(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the span without white space at its ends, and with the marks that belong to its characters.
 
     Tokenizers count a space before a word to it, forget accents that they dropped, and split what looks like one
     character. A span of white space becomes empty.
     """
-    inside = text[start:end].lstrip()
-    start = end - len(inside)
-    end = start + len(inside.rstrip())
+    start, end = strip(text, start, end)
     if start < end and not text.isascii():
         nearest, farthest = max(0, start - FARTHEST), min(len(text), end + FARTHEST)
         while start > nearest and attached(text, start):
