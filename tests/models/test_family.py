@@ -22,18 +22,10 @@ from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.heads import HeadedBert
 from edgebert.weight_files import to_published
+from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import random_ids, randomized, relative, save
 from tests.tiny import CLASSES, ENDINGS
 
-PATTERNS = {
-    "one token": [[1]],
-    "none": [[1, 1, 1, 1], [1, 1, 1, 1]],
-    "right": [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]],
-    "left": [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]],
-    "holes": [[1, 0, 1, 1], [0, 1, 0, 1], [1, 0, 0, 1]],
-    "an empty row": [[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 1, 0]],
-    "all positions": [[1] * 19, [1] * 18 + [0]],
-}
 # Model type, task, the ending of the class of transformers if it is not the usual, and the name of its output.
 ENCODERS = [kind for kind in MODEL_TYPES if MODEL_TYPES[kind].family == "bert"]
 HEADED = [(kind, task, ENDINGS[task], "logits") for kind in ENCODERS for task in HEADS[kind]]

@@ -17,18 +17,10 @@ from torch.nn import functional
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.gpt2 import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel, fine_tuning_loss
+from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative, save
 from tests.models.tiny_gpt2 import SIZES, positions, random_ids, randomized
 
-MASKS = {
-    "one token": [[1]],
-    "none": [[1, 1, 1, 1], [1, 1, 1, 1]],
-    "right": [[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]],
-    "left": [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]],
-    "holes": [[1, 0, 1, 1], [0, 1, 0, 1], [1, 0, 0, 1]],
-    "an empty row": [[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 1, 0]],
-    "all positions": [[1] * 19, [1] * 18 + [0]],
-}
 CONFIGS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "four times": {"n_inner": None},
@@ -75,7 +67,7 @@ def test_logits_of_transformers(tmp_path: Path, case: str) -> None:
     plain = expected(randomized(), torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.int64))
     changed = expected(theirs, torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.int64))
     assert (relative(changed, plain) < 1e-6) == (case in ("as it is", "gelu_new", "gelu_pytorch_tanh"))
-    for pattern in MASKS.values():
+    for pattern in PATTERNS.values():
         mask = torch.tensor(pattern)
         ids, real = random_ids(mask), mask.bool()
         found = logits(model, ids, mask)
@@ -83,9 +75,9 @@ def test_logits_of_transformers(tmp_path: Path, case: str) -> None:
         assert relative(found[real], expected(theirs, ids, mask)[real]) < 1e-5
 
 
-@pytest.mark.parametrize("pattern", MASKS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_row_by_itself(tmp_path: Path, pattern: str) -> None:
-    model, mask = ours(tmp_path, randomized()), torch.tensor(MASKS[pattern])
+    model, mask = ours(tmp_path, randomized()), torch.tensor(PATTERNS[pattern])
     ids = random_ids(mask)
     found = logits(model, ids, mask)
     for row, real in enumerate(mask.bool()):
@@ -114,7 +106,7 @@ def test_any_cut_gives_the_same(model: Gpt2LanguageModel, data: st.DataObject) -
 
 
 def test_only_the_rows_asked_for(model: Gpt2LanguageModel) -> None:
-    mask = torch.tensor(MASKS["left"])
+    mask = torch.tensor(PATTERNS["left"])
     ids, rows = random_ids(mask), torch.tensor([11, 2, 2])
     with torch.no_grad():
         found, _ = model(ids, mask, rows, model.gpt2.empty_past(3))
@@ -128,10 +120,10 @@ def test_past_does_not_see_the_future(model: Gpt2LanguageModel) -> None:
     assert torch.equal(logits(model, ids, mask)[:, :5], logits(model, other, mask)[:, :5])
 
 
-@pytest.mark.parametrize("pattern", MASKS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 @torch.no_grad()
 def test_classifier_of_transformers(tmp_path: Path, pattern: str) -> None:
-    theirs, mask = randomized("ForSequenceClassification", num_labels=4), torch.tensor(MASKS[pattern])
+    theirs, mask = randomized("ForSequenceClassification", num_labels=4), torch.tensor(PATTERNS[pattern])
     checkpoint = open_checkpoint(save(theirs, tmp_path))
     assert (checkpoint.task, len(checkpoint.labels), checkpoint.decoding) == ("classify", 4, {})
     classifier = checkpoint.load_model()
@@ -154,7 +146,7 @@ def test_fine_tuning_loss(tmp_path: Path, pattern: str, weight: float) -> None:
     language.tie_weights()
     model = open_checkpoint(save(classifier, tmp_path)).load_model()
     assert isinstance(model, Gpt2Classifier)
-    mask = torch.tensor(MASKS[pattern])
+    mask = torch.tensor(PATTERNS[pattern])
     ids, labels = random_ids(mask), torch.arange(len(mask)) % 4
     given = {"attention_mask": mask, "position_ids": positions(mask)}
     first = functional.cross_entropy(classifier(ids, **given).logits, labels)

@@ -71,6 +71,13 @@ def tiny(
     return make
 
 
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tiny: Callable[..., Tiny]) -> Tiny:
+    """Return checkpoint and bundle of the task that a module of tests names as its TASK."""
+    made: Tiny = tiny(request.module.TASK)
+    return made
+
+
 class Scripted:
     """A session that gives what a function of ids, mask and segments (batch, seq) says, and notes what it is asked."""
 

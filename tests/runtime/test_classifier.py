@@ -29,9 +29,7 @@ TEXT = st.lists(st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz 
 ENCODERS = ("bert", "roberta", "distilbert")
 
 
-@pytest.fixture(scope="module")
-def made(tiny: Callable[..., Tiny]) -> Tiny:
-    return tiny("classify")
+TASK = "classify"  # of the fixture made
 
 
 @pytest.fixture(scope="module")

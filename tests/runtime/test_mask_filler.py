@@ -29,9 +29,7 @@ PIECE = st.sampled_from(["the", " cat", " sat", "MASK", " MASK", "MASK ", "  ", 
 MASKED = st.lists(PIECE, max_size=9).map(lambda pieces: "".join([*pieces, "MASK"]))
 
 
-@pytest.fixture(scope="module")
-def made(tiny: Callable[..., Tiny]) -> Tiny:
-    return tiny("fill-mask")
+TASK = "fill-mask"  # of the fixture made
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from edgebert_runtime.errors import BundleError, InputError, TokenizerError
 from tests.runtime.conftest import Logits, Tiny, changed
 from tests.tiny import VOCAB as VOCABULARY
 
-
-@pytest.fixture(scope="module")
-def made(tiny: Callable[..., Tiny]) -> Tiny:
-    return tiny("fill-mask")
+TASK = "fill-mask"  # of the fixture made
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,7 @@ PASSAGES = ["rain and moon", "", "[SEP] the cat", "dog " * 60, "é 日 zzz", " "
 TEXT = st.lists(st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz .".split()), max_size=30).map(" ".join)
 
 
-@pytest.fixture(scope="module")
-def made(tiny: Callable[..., Tiny]) -> Tiny:
-    return tiny("rerank")
+TASK = "rerank"  # of the fixture made
 
 
 @pytest.fixture(scope="module")
