@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
@@ -17,8 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import edgebert
+from edgebert.cli import main
+from edgebert.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"edgebert": ROOT, "edgebert_exporters": ROOT / "exporters", "edgebert_runtime": ROOT / "runtime"}
@@ -188,6 +192,35 @@ def test_the_command_line_shows_checks_and_measures(installed: Install, bundle: 
     assert json.loads(installed.output("edgebert", "verify", bundle, "--json"))["golden_cosine"] > 0.999
     measured = json.loads(installed.output("edgebert", "bench", bundle, "--seconds", "0.1", "--json"))
     assert measured["throughput"]["tokens_per_second"] > 0
+
+
+CALLS: dict[str, list[str]] = {
+    "embed": ["the cat sat"],
+    "classify": ["the cat sat"],
+    "next-sentence": ["--pairs", "the cat sat\tthe dog ran"],
+    "rerank": ["the cat", "sat on a mat", "ran in rain"],
+    "multiple-choice": ["the cat", "sat on a mat", "ran in rain"],
+    "tag": ["the cat sat on a mat"],
+    "answer": ["the cat", "--context", "the cat sat on a mat"],
+    "fill-mask": ["the [MASK] sat", "--top-k", "2"],
+    "generate": ["the cat", "--max-new-tokens", "3", "--json"],
+}
+
+
+@pytest.mark.parametrize("task", CALLS)
+def test_every_task_runs_without_what_exports_it(
+    installed: Install, task_bundle: Callable[[str], Path], task: str
+) -> None:
+    args = [VERBS[task], str(task_bundle(task)), *CALLS[task]]
+    expected = CliRunner().invoke(main, args).output.splitlines()
+    found = installed.output("edgebert", *args).splitlines()
+    assert found
+    figures = re.compile(r"[\d.e+-]+")
+    assert [figures.sub("#", line) for line in found] == [figures.sub("#", line) for line in expected]
+
+
+def test_every_task_is_tried() -> None:
+    assert set(CALLS) == set(VERBS)
 
 
 @pytest.mark.parametrize("command", ["export", "quantize", "verify"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgebert_runtime import Bundle
+from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import BundleError, EdgebertError, IntegrityError, UnsafeBundleError
 from edgebert_runtime.manifest import MANIFEST_NAME, Manifest
 
@@ -30,6 +30,20 @@ def test_opens_what_was_written(folder: Path) -> None:
     assert bundle.graph("model").file == "model.onnx"
     with pytest.raises(BundleError, match=r"no graph 'decode', only \['model'\]"):
         bundle.graph("decode")
+
+
+def test_opens_from_any_folder_and_one_that_cannot_be_written(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {file: file.stat().st_mtime_ns for file in broken.iterdir()}
+    for path in (*before, broken):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    monkeypatch.chdir(broken.parent)
+    assert load(broken.name).embed(["the cat"]).shape == (1, 32)
+    assert {file: file.stat().st_mtime_ns for file in broken.iterdir()} == before
+    with pytest.raises(
+        BundleError, match=r"broken/model\.onnx is a file; give the folder that 'edgebert export' wrote"
+    ):
+        load("broken/model.onnx")
+    broken.chmod(0o755)
 
 
 @pytest.mark.parametrize("name", FILES)
