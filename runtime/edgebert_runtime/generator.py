@@ -92,7 +92,8 @@ class Generator(Engine):
         :class:`~edgebert_runtime.decoding.Options`, under the names of transformers' ``generate``; without any length
         128 tokens are added at most, and never more than the model has positions. ``prefix`` stands before every
         prompt. With ``lookup`` what repeats earlier text is guessed and checked several tokens at a time, which
-        changes nothing in the result. ``max_batch_tokens`` bounds the tokens remembered at a time, and so the memory.
+        changes nothing in the result. In a quantized bundle both hold but for rounding, which can turn near ties.
+        ``max_batch_tokens`` bounds the tokens remembered at a time, and so the memory.
 
         Raises:
             InputError: naming the prompt or option that cannot be used.
