@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import edgebert_runtime
@@ -63,8 +63,10 @@ def theirs(kind: Tiny, filler: MaskFiller) -> Any:
 @given(text=MASKED)
 def test_ids_are_those_of_transformers(filler: MaskFiller, theirs: Any, text: str) -> None:
     text = text.replace("MASK", filler.mask_token)
+    expected = theirs(text)["input_ids"]
+    assume(len(expected) <= filler.max_tokens)  # what happens to longer ones is not transformers' to say
     row, source, spans = filler._masked(text, 0, filler._check())
-    assert list(row.ids) == theirs(text)["input_ids"]
+    assert list(row.ids) == expected
     assert [row.ids[place] for place in row.chosen] == [theirs.mask_token_id] * text.count(filler.mask_token)
     assert source == text
     assert {source[start:end] for start, end in spans} == {filler.mask_token}
