@@ -9,7 +9,7 @@ demo: $(VENV)/.demo  ## export, verify, quantize and search with the real MiniLM
 	@$(BIN)/python samples/demo.py
 
 test: $(VENV)/.dev  ## every test, with the ones that fetch real checkpoints
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .

@@ -22,6 +22,12 @@ LABELS = {
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files of the longest tests, so that no process is left alone with one at the end."""
+    longest = {Path(item.fspath) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: Path(item.fspath) not in longest)
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a tiny checkpoint, to be read only."""

@@ -13,7 +13,7 @@ from tests.documents import ROOT, blocks, commands, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What these targets of make run at the end. The demonstration runs here; this test is a part of the other two.
-MAKE = {"make demo": "samples/demo.py", "make test": "-m pytest", "make check": "lint-imports"}
+MAKE = {"make demo": "samples/demo.py", "make test": "-m pytest -n auto --dist loadfile", "make check": "lint-imports"}
 CUT = " ..."
 
 
