@@ -11,15 +11,20 @@ from typing import TypeAlias
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.gpt2 import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 from edgebert.models.heads import HeadConfig, HeadedBert
+from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
-Config: TypeAlias = "BertConfig | Gpt2Config"
-Reference: TypeAlias = "Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier"
+Config: TypeAlias = "BertConfig | Gpt2Config | Seq2SeqConfig"
+Reference: TypeAlias = "Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq"
 
-CONFIGS: dict[str, type[BertConfig] | type[Gpt2Config]] = {"bert": BertConfig, "gpt2": Gpt2Config}
+CONFIGS: dict[str, type[BertConfig] | type[Gpt2Config] | type[Seq2SeqConfig]] = {
+    "bert": BertConfig,
+    "gpt2": Gpt2Config,
+    "seq2seq": Seq2SeqConfig,
+}
 
 
 def build(config: Config, head: HeadConfig | None) -> Reference:
-    """Return the reference model of a configuration, with the head of a task.
+    """Return the reference model of a configuration, with the head of a task; that of a Seq2Seq is a part of it.
 
     Raises:
         ValueError: if a decoder has no head.
@@ -27,6 +32,8 @@ def build(config: Config, head: HeadConfig | None) -> Reference:
     if isinstance(config, BertConfig):
         bert = Bert(config)
         return bert if head is None else HeadedBert(bert, head)
+    if isinstance(config, Seq2SeqConfig):
+        return Seq2Seq(config)
     if head is None:
         raise ValueError("a decoder has a head, the tied one at least")
     gpt2 = Gpt2(config)

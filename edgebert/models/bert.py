@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.checks import field_problems
 from edgebert.models.operators import self_attention
+from edgebert.models.rows import real_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Bert(nn.Module):
         states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that matter,
         counted through the whole batch; the result is then (n, dim), and the last layer computes no others.
         """
-        positions = (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0) + self.config.position_offset  # (batch, seq)
+        positions = real_positions(mask) + self.config.position_offset  # (batch, seq)
         x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (tokens, dim)
         last = self.config.num_hidden_layers - 1
         for number in range(last + 1):

@@ -13,6 +13,10 @@ LIMITS = {
     "num_hidden_layers": (1, 1000),
     "hidden_size": (1, 65536),
     "intermediate_size": (1, 1 << 20),
+    "encoder_layers": (1, 1000),
+    "decoder_layers": (1, 1000),
+    "encoder_intermediate_size": (1, 1 << 20),
+    "decoder_intermediate_size": (1, 1 << 20),
     "type_vocab_size": (0, 1 << 24),
     "position_offset": (0, 1 << 24),
 }
@@ -32,10 +36,12 @@ def field_problems(config: Any, limits: Mapping[str, tuple[int, int]] = LIMITS) 
             problems.append(f"{field.name}={value!r:.60} is not a whole number from {low} to {high}")
         if field.type == "bool" and type(value) is not bool:
             problems.append(f"{field.name}={value!r:.60} is neither true nor false")
-    if not problems and config.hidden_size % config.num_attention_heads:
-        problems.append(
-            f"hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
-        )
+    heads = [field.name for field in fields(config) if field.name.endswith("attention_heads")] if not problems else []
+    problems += [
+        f"hidden_size={config.hidden_size} is not divisible by {name}={getattr(config, name)}"
+        for name in heads
+        if config.hidden_size % getattr(config, name)
+    ]
     if not isinstance(config.layer_norm_eps, float) or not 0 < config.layer_norm_eps < 1:
         problems.append(f"layer_norm_eps={config.layer_norm_eps!r:.60} is not a number between 0 and 1")
     if not isinstance(config.hidden_act, str) or config.hidden_act not in ACTIVATIONS:

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.checks import field_problems
 from edgebert.models.operators import Cache, cached_attention, self_attention
-from edgebert.models.rows import last_rows
+from edgebert.models.rows import last_rows, real_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +132,7 @@ class Gpt2(nn.Module):
     ) -> tuple[Tensor, list[Cache | None]]:
         """Take new ids through all layers, with a ``past`` or without."""
         new = mask.shape[1] - input_ids.shape[1]
-        positions = (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)[:, new:]  # (batch, seq)
+        positions = real_positions(mask)[:, new:]  # (batch, seq)
         x: Tensor = (self.token(input_ids) + self.position(positions)).flatten(0, 1)  # (tokens, dim)
         present = []
         last = len(self.layers) - 1

@@ -112,6 +112,80 @@ def cached_attention(qkv: Tensor, mask: Tensor, past: Cache, num_heads: int, sca
     return scaled_dot_product(query, key, value, mask, True, scale), (key, value)
 
 
+def step_attention(
+    qkv: Tensor, position: Tensor, past: Cache, table: Tensor | None, num_heads: int
+) -> tuple[Tensor, Cache]:
+    """Attention of one new token a row among the earlier ones of the row; every row is at the same position.
+
+    ``qkv`` (rows, 3 * dim) are query, key and value of the new tokens, side by side; the result is (rows, dim).
+    ``past`` and the second result are keys and values of ``position`` (1,) tokens and of one more.
+
+    Rendered for ``cpu``, past and present are one buffer of a fixed length, (rows, heads, max_sequence, head_dim), and
+    ``table`` (1, rows, max_sequence), int32, names the row of the buffer that holds each earlier token of a row. So
+    that rows can be reordered, repeated and dropped by doing that to the table alone.
+    """
+    if _target.get() == "cpu":
+        assert table is not None
+        rows = qkv.shape[0]
+        query, key, value = (part.unsqueeze(1) for part in qkv.chunk(3, dim=-1))  # (rows, 1, dim)
+        # To the kernel, all rows are the beams of one text.
+        width = torch.scalar_tensor(rows, dtype=torch.int32).reshape(1)
+        mixed, keys, values = torch.onnx.ops.symbolic_multi_out(
+            "com.microsoft::DecoderMaskedMultiHeadAttention",
+            (query, key, value, None, None, *past, position.to(torch.int32), width, table),
+            attrs={"num_heads": num_heads, "past_present_share_buffer": 1},
+            dtypes=(qkv.dtype,) * 3,
+            shapes=(query.shape, past[0].shape, past[1].shape),
+            version=1,
+        )
+        return mixed.reshape(rows, -1), (keys, values)
+    query, key, value = split_heads(qkv, qkv.shape[0], num_heads)
+    key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
+    mixed = functional.scaled_dot_product_attention(query, key, value)  # (rows, heads, 1, head_dim)
+    return mixed.flatten(1), (key, value)
+
+
+def cross_attention(query: Tensor, cross: Cache, mask: Tensor, num_heads: int) -> Tensor:
+    """Attention of target tokens to the real tokens of the source (Vaswani et al., 2017, section 3.2.3).
+
+    ``cross`` are keys and values (prompts, heads, source, head_dim) and ``mask`` (prompts, source) is true at real
+    tokens. ``query`` and the result are (tokens, dim), as many tokens in a row for each prompt, beams and positions
+    alike: what is the same for them is neither repeated nor reordered.
+    """
+    prompts, dim = mask.shape[0], query.shape[-1]
+    if _target.get() == "cpu":
+        mixed = torch.onnx.ops.symbolic(
+            "com.microsoft::MultiHeadAttention",
+            (query.reshape(prompts, -1, dim), *cross, None, mask.to(torch.int32)),
+            attrs={"num_heads": num_heads, "mask_filter_value": MASKED},
+            dtype=query.dtype,
+            shape=query.reshape(prompts, -1, dim).shape,
+            version=1,
+        )
+        return mixed.reshape(-1, dim)
+    split = query.reshape(prompts, -1, num_heads, dim // num_heads).transpose(1, 2)
+    return scaled_dot_product(split, *cross, mask, False, None)
+
+
+def best_tokens(logits: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ``count`` (1,) likeliest tokens of each row of ``logits`` (rows, vocab), and their log-probabilities.
+
+    Both are (rows, count), best first, of equally likely tokens the one with the lowest id first.
+    """
+    logprobs = functional.log_softmax(logits, dim=-1)
+    if _target.get() is not None:
+        values, ids = torch.onnx.ops.symbolic_multi_out(
+            "TopK",
+            (logprobs, count),
+            attrs={"axis": -1},
+            dtypes=(logits.dtype, torch.int64),
+            shapes=(logits.shape, logits.shape),  # of at most the whole vocabulary; the exporter cannot say it better
+        )
+        return ids, values
+    values, ids = logprobs.sort(dim=-1, descending=True, stable=True)
+    return ids[:, : int(count)], values[:, : int(count)]
+
+
 def split_heads(qkv: Tensor, batch: int, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Take (batch * seq, 3 * dim) to queries, keys and values, each (batch, heads, seq, head_dim)."""
     dim = qkv.shape[-1] // 3

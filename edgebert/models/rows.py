@@ -1,9 +1,17 @@
-"""Which tokens of a batch a head reads; tokens are numbered through the whole batch, row * seq + position."""
+"""Where the real tokens of a batch stand, and which of them a head reads.
+
+Tokens are numbered through the whole batch, row * seq + position.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def real_positions(mask: Tensor) -> Tensor:
+    """Return the position of each token of ``mask`` (batch, seq) among the real ones of its row, from 0."""
+    return (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)
 
 
 def first_rows(mask: Tensor) -> Tensor:

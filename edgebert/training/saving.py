@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,12 @@ from tokenizers import Tokenizer
 from edgebert.checkpoints import open_checkpoint
 from edgebert.families import Reference
 from edgebert.head_names import HEADS
+from edgebert.model_config import build_config
 from edgebert.model_types import MODEL_TYPES
-from edgebert.weight_files import to_published
+from edgebert.models.seq2seq import Seq2SeqConfig
+from edgebert.tensor_names import to_published
+from edgebert.tokenizer_files import READY
+from edgebert.translation_tokenizers import SOURCE_READY, TARGET_READY
 from edgebert_runtime.errors import InputError
 
 
@@ -29,23 +35,25 @@ def save_checkpoint(
     model_type: str,
     task: str,
     config: Mapping[str, Any],
+    target_tokenizer: Tokenizer | None = None,
     files: Mapping[str, str | Mapping[str, Any]] | None = None,
     half: bool = False,
 ) -> Path:
     """Write config.json, model.safetensors and tokenizer.json to ``folder``, and return it.
 
     ``model_type`` and ``task`` decide what the tensors are called. To the sizes in config.json ``config`` is added:
-    the ``architectures`` at least. ``files`` are further ones by their names, a text or what is to be JSON. ``half``
+    the ``architectures`` at least. With a ``target_tokenizer`` the files are source_tokenizer.json and
+    target_tokenizer.json. ``files`` are further ones by their names, a text or what is to be JSON. ``half``
     stores the weights as float16, in half the bytes. A checkpoint that was in the folder is replaced, and only by one
     that is complete and opens.
 
     Raises:
         CheckpointError: if it does not open, as when the tokenizer has more tokens than the model.
-        InputError: if ``folder`` is there and is no checkpoint.
+        InputError: if ``folder`` is there and is no checkpoint, or models of this type compute something else.
     """
     if folder.exists() and not (folder / "config.json").is_file():
         raise InputError(f"{folder} is there already and is no checkpoint; give another folder")
-    names = None if task == "embed" else HEADS[model_type][task][0]
+    names = None if task in ("embed", "translate") else HEADS[model_type][task][0]
     dtype = torch.float16 if half else torch.float32
     published = to_published(model.state_dict(), model_type, names)
     tensors = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in published.items()}
@@ -55,7 +63,9 @@ def save_checkpoint(
         complete = Path(scratch) / folder.name
         complete.mkdir()
         (complete / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-        tokenizer.save(str(complete / "tokenizer.json"))
+        tokenizer.save(str(complete / (SOURCE_READY if target_tokenizer else READY)))
+        if target_tokenizer:
+            target_tokenizer.save(str(complete / TARGET_READY))
         for name, content in {"config.json": described, **(files or {})}.items():
             text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
             (complete / name).write_text(text, encoding="utf-8")
@@ -65,7 +75,11 @@ def save_checkpoint(
 
 
 def describe(model: Reference, model_type: str) -> dict[str, Any]:
-    """Return what config.json says of the model's sizes."""
+    """Return what config.json says of the model's sizes.
+
+    Raises:
+        InputError: if that is not all that the model is.
+    """
     kind = MODEL_TYPES[model_type]
     config: Any = getattr(model, kind.family, model).config
     sizes = {key: getattr(config, field) for key, field in kind.keys.items()}
@@ -73,7 +87,26 @@ def describe(model: Reference, model_type: str) -> dict[str, Any]:
         sizes["embedding_size"] = config.hidden_size
     if kind.pads is not None:
         sizes["pad_token_id"] = config.position_offset - 1
+    if isinstance(config, Seq2SeqConfig):
+        sizes |= describe_tables(config, model_type)
+        config = dataclasses.replace(config, output_bias=True)  # the tensors say it
+    problems: list[str] = []
+    said = build_config(model_type, sizes, problems)
+    if problems or said is None:
+        raise InputError("; ".join(problems))
+    theirs, ours = asdict(said), asdict(config)
+    if other := [f"{name}={theirs[name]!r}, not {ours[name]!r}" for name in ours if theirs[name] != ours[name]]:
+        hint = "; give model_type='seq2seq'" if kind.family == "seq2seq" else ""
+        raise InputError(f"models of the type {model_type} have {', '.join(other)}{hint}")
     return {"model_type": model_type, **sizes}
+
+
+def describe_tables(config: Seq2SeqConfig, model_type: str) -> dict[str, Any]:
+    """Return what config.json says of the tables of embeddings."""
+    said = {"is_encoder_decoder": True, "tie_word_embeddings": config.tied_head}
+    if "share_encoder_decoder_embeddings" not in MODEL_TYPES[model_type].required:
+        said["share_encoder_decoder_embeddings"] = config.decoder_vocab_size is None
+    return {**said, "decoder_vocab_size": config.target_vocab_size}
 
 
 def replace(folder: Path, new: Path, old: Path) -> None:

@@ -21,7 +21,7 @@ from edgebert.head_names import HEADS
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.heads import HeadedBert
-from edgebert.weight_files import to_published
+from edgebert.tensor_names import to_published
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import random_ids, randomized, relative, save
 from tests.tiny import CLASSES, ENDINGS

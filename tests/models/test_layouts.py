@@ -17,7 +17,7 @@ from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.families import Reference
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import Bert, BertConfig
-from edgebert.weight_files import canonical, published_names, to_published
+from edgebert.tensor_names import canonical, published_names, to_published
 from tests.models.tiny_bert import SIZES, randomized, save
 
 

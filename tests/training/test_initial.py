@@ -9,6 +9,7 @@ from torch import nn
 
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.gpt2 import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from edgebert.training import initialize
 
 SIZES: dict[str, Any] = {
@@ -46,6 +47,27 @@ def test_what_is_added_to_the_residual_stream_of_gpt2_starts_smaller() -> None:
         expected = 0.01 if name.endswith(smaller) else 0.02  # 0.02 / sqrt(2 * 2 layers)
         assert abs(found / expected - 1) < 0.05, name
     assert sum(name.endswith(smaller) for name in deviations(model)) == 4
+
+
+def test_what_is_added_to_the_residual_stream_of_a_target_starts_smaller() -> None:
+    config = Seq2SeqConfig(
+        vocab_size=400,
+        hidden_size=96,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_intermediate_size=384,
+        decoder_intermediate_size=384,
+        max_position_embeddings=100,
+    )
+    model = Seq2Seq(config)
+    initialize(model, residual_layers=2)
+    smaller = ("attention_out.weight", "cross_out.weight", "contract.weight")
+    for name, found in deviations(model).items():
+        expected = 0.0 if name == "output_bias" else 0.01 if name.endswith(smaller) else 0.02
+        assert abs(found - expected) <= 0.05 * expected, name
+    assert sum(name.endswith(smaller) for name in deviations(model)) == 10
 
 
 def test_the_seed_decides() -> None:
