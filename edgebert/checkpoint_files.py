@@ -96,6 +96,19 @@ class CheckpointFolder:
             roots.append(root.parent.parent / "blobs")
         return any(Path(target).is_relative_to(allowed) for allowed in roots)
 
+    def content(self, name: str, cap: int) -> bytes:
+        """Return the bytes of the file ``name``, which may have ``cap`` of them.
+
+        Raises:
+            CheckpointError: if it cannot be read or is too large.
+        """
+        with self.stream(name) as stream:
+            data = stream.read(cap + 1)
+            size = os.fstat(stream.fileno()).st_size
+        if len(data) > cap:
+            raise CheckpointError(f"{name} has {size} bytes, at most {cap} are read; is it the right file?")
+        return data
+
     def text(self, name: str, cap: int = MAX_CONFIG_BYTES, *, drop_mark: bool = False) -> str:
         """Return the text of the UTF-8 file ``name``, which may have ``cap`` bytes.
 
@@ -104,11 +117,7 @@ class CheckpointFolder:
         Raises:
             CheckpointError: if it cannot be read, is too large, or is not plain UTF-8.
         """
-        with self.stream(name) as stream:
-            data = stream.read(cap + 1)
-            size = os.fstat(stream.fileno()).st_size
-        if len(data) > cap:
-            raise CheckpointError(f"{name} has {size} bytes, at most {cap} are read; is it the right file?")
+        data = self.content(name, cap)
         for mark, what in BYTE_ORDER_MARKS.items():
             if data.startswith(mark) and not (drop_mark and mark == codecs.BOM_UTF8):
                 raise CheckpointError(f"{name} {what}; save it as UTF-8 without a byte order mark")

@@ -23,7 +23,7 @@ WORDPIECE_CLASSES = (
     "ElectraTokenizer",
     "ElectraTokenizerFast",
 )
-ROBERTA_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast")
+ROBERTA_CLASSES = ("RobertaTokenizer", "RobertaTokenizerFast", "BartTokenizer", "BartTokenizerFast")
 GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 
 # The special tokens of BERT and of RoBERTa under their names in tokenizer_config.json.

@@ -29,6 +29,7 @@ from edgebert.tokenizer_builders import (
     check_pieces,
 )
 from edgebert_runtime.errors import TokenizerError
+from edgebert_runtime.tokenizer import UNKNOWN_PIECES
 
 READY = "tokenizer.json"
 VOCABULARY = "vocab.txt"
@@ -61,21 +62,28 @@ class TokenizerFile:
 
 
 def read_tokenizer(
-    folder: CheckpointFolder, vocab_size: int | None, lowercase: bool = False, plain: bool = False
+    folder: CheckpointFolder,
+    vocab_size: int | None,
+    lowercase: bool = False,
+    plain: bool = False,
+    ready: str = READY,
+    spare_mask: bool = False,
 ) -> TokenizerFile:
     """Read or build the tokenizer of a model with ``vocab_size`` token embeddings (None: do not compare).
 
-    ``lowercase`` puts texts in lower case first, which sentence-transformers can ask for beside the tokenizer. The
-    tokenizer of a ``plain`` model is GPT-2's unless it says something else, and adds no special tokens to a text.
+    ``ready`` is the file that is taken as it is. ``lowercase`` puts texts in lower case first, which
+    sentence-transformers can ask for beside the tokenizer. The tokenizer of a ``plain`` model is GPT-2's unless it
+    says something else, and adds no special tokens to a text. With ``spare_mask`` a mask token that the model has no
+    embedding of is left out, as of a BART that is never asked to guess a word.
 
     Raises:
         CheckpointError: if a file cannot be read.
         TokenizerError: if there is no tokenizer, it is malformed, or it does not fit the model.
     """
     settings = read_settings(folder)
-    if folder.has(READY):
-        data, notes = read_ready(folder, settings)
-        source = READY
+    if folder.has(ready):
+        data, notes = read_ready(folder, settings, ready)
+        source = ready
     elif folder.has(PIECES) and folder.has(MERGES):
         data, notes = build_pieces(folder, settings, plain), []
         source = PIECES
@@ -91,16 +99,36 @@ def read_tokenizer(
     if lowercase and not re.search('"lowercase": true|"Lowercase"', json.dumps(data.get("normalizer"))):
         former = [data["normalizer"]] if data.get("normalizer") else []
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
+    if spare_mask and vocab_size is not None and (dropped := drop_mask(data, vocab_size)):
+        notes.append(f"{source}: left out {dropped}, which the model has no embedding of")
     tokenizer = load_tokenizer(source, json.dumps(data))
     problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
     if problems:
         raise TokenizerError("; ".join(f"{source}: {problem}" for problem in problems))
     if not plain and not tokenizer.num_special_tokens_to_add(False):
         notes.append(f"{source} adds no special tokens to a text")
-    longest = settings.get("model_max_length")
-    sensible = type(longest) is int and 1 <= longest <= LONGEST
     mask = find_mask(tokenizer, settings)
-    return TokenizerFile(tokenizer.to_str(), longest if sensible else None, mask, tuple(notes))
+    return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes))
+
+
+def drop_mask(data: dict[str, Any], vocab_size: int) -> str | None:
+    """Take a mask token out of a tokenizer that the model has no embedding of, and return it."""
+    added, model = data.get("added_tokens"), data.get("model")
+    pieces = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(added, list) or not isinstance(pieces, dict):
+        return None
+    for token in MASKS:
+        if type(id := pieces.get(token)) is int and id >= vocab_size:
+            del pieces[token]
+            data["added_tokens"] = [entry for entry in added if entry.get("content") != token]
+            return token
+    return None
+
+
+def longest_text(settings: dict[str, Any]) -> int | None:
+    """Return the length that tokenizer_config.json gives for texts, None for one that makes no sense."""
+    longest = settings.get("model_max_length")
+    return longest if type(longest) is int and 1 <= longest <= LONGEST else None
 
 
 def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
@@ -120,9 +148,9 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
     return settings
 
 
-def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Read tokenizer.json, without presets, and with the spelling rules of tokenizer_config.json."""
-    data = folder.json(READY, cap=MAX_BYTES)
+def read_ready(folder: CheckpointFolder, settings: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+    """Read a tokenizer.json, without presets, and with the spelling rules of tokenizer_config.json."""
+    data = folder.json(name, cap=MAX_BYTES)
     data["padding"] = data["truncation"] = None
     notes = []
     normalizer = data.get("normalizer")
@@ -131,7 +159,7 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict
         # Where the two disagree, the library that trained the model follows tokenizer_config.json.
         for key, ours in SWITCHES.items():
             if key in settings and settings[key] != normalizer.get(ours):
-                former = f"{READY} has {ours}={normalizer.get(ours)}"
+                former = f"{name} has {ours}={normalizer.get(ours)}"
                 notes.append(f"{former}, {SETTINGS} has {key}={settings[key]} and is followed")
                 normalizer[ours] = settings[key]
     return data, notes
@@ -193,6 +221,8 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
 def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
     """Find ids that the model does not have, and ids that two tokens share."""
     given = {*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))}
+    if tokenizer.token_to_id(UNKNOWN_PIECES) == vocab_size:  # those after it stand for the unknown token
+        given -= {*tokenizer.get_vocab(with_added_tokens=False).items()}
     highest = sorted((id, token) for token, id in given if vocab_size is not None and id >= vocab_size)
     if beyond := [f"{token!r:.60} ({id})" for id, token in highest]:
         yield f"ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use the tokenizer of the model"

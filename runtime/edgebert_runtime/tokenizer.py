@@ -12,6 +12,8 @@ from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
 
 TOKENIZER_NAME = "tokenizer.json"
 PROBES = ("a", "0", "The", "C")
+# Where this token follows the vocabulary, those after it are pieces of text that the model does not know.
+UNKNOWN_PIECES = "<unknown pieces>"
 
 
 class Encoded(NamedTuple):
@@ -64,14 +66,16 @@ class Tokenizer:
     """A tokenizer that treats its input as text only, and whose every id is known to be in the vocabulary.
 
     ``single`` and ``pair`` are the special tokens around one text and two; ``specials`` is the number of the former.
-    ``unknown`` is the id of what is not in the vocabulary, None if everything is.
+    ``unknown`` is the id of what is not in the vocabulary, None if everything is; ids from ``known`` on stand for such
+    text too, if it is not None.
     Safe to share between threads: nothing in it changes after loading.
     """
 
-    def __init__(self, file: Path, inner: Any, unknown: int | None = None) -> None:
+    def __init__(self, file: Path, inner: Any, unknown: int | None = None, known: int | None = None) -> None:
         self.file = file
         self.inner = inner
         self.unknown = unknown
+        self.known = known
         try:
             self.single, self.pair = frame(inner, 1), frame(inner, 2)
         except BaseException as error:
@@ -97,8 +101,8 @@ class Tokenizer:
         inner = build(file, data) if recognised is None else recognise(file, description, recognised)
         check_ids(file, description, inner, vocab_size)
         check_unknown(file, description)
-        unknown = description["model"].get("unk_token")
-        return cls(file, inner, description["model"].get("unk_id") if unknown is None else inner.token_to_id(unknown))
+        known = vocab_size if inner.token_to_id(UNKNOWN_PIECES) == vocab_size else None
+        return cls(file, inner, unknown_id(description, inner), known)
 
     def check_max_tokens(self, max_tokens: int, specials: int | None = None) -> None:
         """Make sure that ``max_tokens`` leaves room for text beside ``specials`` special tokens (None: of one text).
@@ -123,6 +127,17 @@ class Tokenizer:
         except BaseException as error:
             raise translate(self.file, error) from error
 
+    def ids(self, text: str) -> list[int]:
+        """Return the ids of a text without special tokens.
+
+        Raises:
+            TokenizerError: if the text cannot be tokenized.
+        """
+        ids: list[int] = self.content(text).ids
+        if self.known is None or self.unknown is None or max(ids, default=0) < self.known:
+            return ids
+        return [index if index < self.known else self.unknown for index in ids]
+
     def encode(self, texts: Iterable[str], max_tokens: int) -> list[Encoded]:
         """Return the ids of each text, with its end cut off where they are more than ``max_tokens``.
 
@@ -134,7 +149,7 @@ class Tokenizer:
 
     def encode_one(self, text: str, max_tokens: int) -> Encoded:
         """Return the ids of one text."""
-        ids: list[int] = self.content(text).ids
+        ids = self.ids(text)
         room = max(0, max_tokens - self.specials)
         return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.specials)
 
@@ -233,7 +248,7 @@ def check_ids(file: Path, description: dict[str, Any], inner: Any, vocab_size: i
     Raises:
         TokenizerError: naming the first token that the model does not have.
     """
-    for token, index in emitted(description, inner):
+    for token, index in emitted(description, inner, vocab_size):
         if type(index) is not int or not 0 <= index < vocab_size:
             raise TokenizerError(
                 f"{file} gives token {token!r:.60} the id {index!r:.30}, the model has 0 to {vocab_size - 1}; "
@@ -241,9 +256,21 @@ def check_ids(file: Path, description: dict[str, Any], inner: Any, vocab_size: i
             )
 
 
-def emitted(description: dict[str, Any], inner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the token of the largest id of the vocabulary, and every added and post-processor token with its id."""
+def unknown_id(description: dict[str, Any], inner: Any) -> Any:
+    """Return the id of the token for unknown text, None if there is none."""
+    token = description["model"].get("unk_token")
+    return description["model"].get("unk_id") if token is None else inner.token_to_id(token)
+
+
+def emitted(description: dict[str, Any], inner: Any, vocab_size: int) -> Iterator[tuple[str, Any]]:
+    """Yield the token of the largest id of the vocabulary, and every added and post-processor token with its id.
+
+    Where unknown pieces follow the vocabulary, the token that they stand for is yielded for the first.
+    """
     vocab = description["model"].get("vocab")
+    if inner.token_to_id(UNKNOWN_PIECES) == vocab_size:
+        vocab = None
+        yield "of unknown text", unknown_id(description, inner)
     if isinstance(vocab, dict) and vocab:
         try:
             yield max(vocab.items(), key=lambda item: item[1])

@@ -183,8 +183,8 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a line of three": ({"merges.txt": "a b c"}, ("merges.txt: line 1 is 'a b c' and not two tokens; download",)),
     "other merges": ({"merges.txt": "zzz yyy"}, ("merges.txt does not fit vocab.json", "use the files")),
     "other class": (
-        {"tokenizer_config.json": '{"tokenizer_class": "BartTokenizer"}'},
-        ("tokenizer_config.json: 'BartTokenizer' cannot be built from vocab.json; save the tokenizer",),
+        {"tokenizer_config.json": '{"tokenizer_class": "DebertaTokenizer"}'},
+        ("tokenizer_config.json: 'DebertaTokenizer' cannot be built from vocab.json; save the tokenizer",),
     ),
     "no flag": (
         {"tokenizer_config.json": '{"add_prefix_space": 1}'},

@@ -1,0 +1,49 @@
+"""Find the merges of a SentencePiece model of byte pairs (Sennrich et al., 2016), whose file holds scores alone.
+
+The library merges, of all neighbours that are a piece together, those of the highest score, the first of these. How
+the inside of a piece is merged does not depend on what is around it: so a piece has one last merge, or is never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgebert.checkpoint_files import some
+from edgebert.sentencepiece_files import HINT
+from edgebert_runtime.errors import TokenizerError
+
+MAX_STEPS = 1 << 25
+
+Pair = tuple[str, str]
+
+
+def find_merges(scores: Mapping[str, float]) -> dict[str, Pair]:
+    """Return for each piece that can be made what it is merged of, in the order in which merges are made.
+
+    Raises:
+        TokenizerError: if two pieces have one score, so that their order depends on where they stand, or pieces are
+            too long.
+    """
+    if sum(len(piece) ** 2 for piece in scores) > MAX_STEPS:
+        raise TokenizerError(f"pieces are too long to be merged; {HINT}")
+    merges = {piece: pair for piece in scores if (pair := last_merge(piece, scores))}
+    ordered = sorted(merges, key=lambda piece: -scores[piece])
+    ties = [f"{a!r:.60} and {b!r:.60}" for a, b in zip(ordered, ordered[1:], strict=False) if scores[a] == scores[b]]
+    if ties:
+        raise TokenizerError(f"pieces that are merged have the same score: {some(ties)}; {HINT}")
+    return {piece: merges[piece] for piece in ordered}
+
+
+def last_merge(piece: str, scores: Mapping[str, float]) -> Pair | None:
+    """Return the two parts that ``piece`` is merged of at last, None if that never happens or it is a character."""
+    parts = list(piece)
+    while len(parts) > 1:
+        pairs = [left + right for left, right in zip(parts, parts[1:], strict=False)]
+        known = [(scores[pair], -place) for place, pair in enumerate(pairs) if pair in scores]
+        if not known:
+            return None
+        place = -max(known)[1]
+        if len(parts) == 2:
+            return parts[0], parts[1]
+        parts[place : place + 2] = [pairs[place]]
+    return None
