@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from edgebert.models.bert import Bert, BertConfig
-from edgebert.weight_files import to_published
+from edgebert.tensor_names import to_published
 from edgebert.weight_names import BERT_FIELDS
 
 CONFIG = BertConfig(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from edgebert.checkpoint_files import CheckpointFolder, one_line, some
 from edgebert.decoding_settings import read_decoding
@@ -19,11 +19,17 @@ from edgebert.head_names import POOLER, HeadNames
 from edgebert.model_config import ModelConfig, read_config
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.heads import HeadConfig
+from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert.sentence_modules import SentenceModules, read_sentence_modules
-from edgebert.task_heads import TaskHead, check_arguments, read_task
+from edgebert.task_heads import TaskHead, check_arguments, read_task, with_tensors
+from edgebert.tensor_names import canonical
 from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
-from edgebert.weight_files import Model, WeightFiles, canonical, find_weights, fit, load
+from edgebert.translation_tokenizers import read_tokenizers
+from edgebert.weight_files import Model, WeightFiles, find_weights, fit, load
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
+
+# What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
+LANGUAGE_SETTINGS = ("languages", "language_style", "source_language", "target_language")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,11 +43,13 @@ class Checkpoint:
     ``default_tokens`` where the checkpoint's own settings cut a text, special tokens included in both. ``ignored``
     are the tensors that the task does not need, ``notes`` is what a user should know, a line each.
 
-    ``task`` is the one asked for, or else found; ``head`` is None for embed. ``labels`` are the names of the outputs
-    of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or regression.
-    ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1). ``mask_token`` of
-    fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which generate searches,
-    by the names of ``edgebert_runtime.decoding.Options``, and the token that a text begins with.
+    ``task`` is the one asked for, or else found; ``head`` is None for embed and translate. ``labels`` are the names
+    of the outputs of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or
+    regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
+    ``mask_token`` of fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which
+    generate and translate search, by the names of ``edgebert_runtime.decoding.Options``, and the token that a text
+    begins with. ``target_tokenizer_json`` is there where translate has another tokenizer for the target, and
+    ``settings`` are the languages it knows.
     """
 
     path: Path
@@ -60,6 +68,8 @@ class Checkpoint:
     max_tokens: int
     default_tokens: int
     tokenizer_json: str = field(repr=False)
+    target_tokenizer_json: str | None = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
     ignored: tuple[str, ...]
     notes: tuple[str, ...]
     weights: WeightFiles = field(repr=False)
@@ -68,7 +78,8 @@ class Checkpoint:
     def load_model(self) -> Reference:
         """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
 
-        For generate it is a :class:`~edgebert.models.gpt2.Gpt2LanguageModel`.
+        For generate it is a :class:`~edgebert.models.gpt2.Gpt2LanguageModel`, for translate a
+        :class:`~edgebert.models.seq2seq.Seq2Seq`.
 
         Raises:
             CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.
@@ -103,25 +114,25 @@ def open_checkpoint(
     problems: list[str] = []
     config = attempt(problems, read_config, files)
     weights = attempt(problems, find_weights, files, allow_pickle)
-    dim, vocab_size = (config.model.hidden_size, config.model.vocab_size) if config else (None, None)
-    plain = config is not None and MODEL_TYPES[config.model_type].plain
+    dim = config.model.hidden_size if config else None
     sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
-    tokenizer = attempt(problems, read_tokenizer, files, vocab_size, sentence.lowercase, plain)
     found, ignored = None, None
     if config and weights:
+        config = with_tensors(config, weights)
         found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem, labels)
     if config and weights and found:
         model = Model(config.model_type, config.model, found.head, found.names)
         fits = attempt(problems, fit, model, weights)
         ignored = fits.ignored if fits else None
-    if found and tokenizer:
-        attempt(problems, check_mask, found, tokenizer)
     decoding: tuple[dict[str, Any], list[str]] | None = ({}, [])
-    if config and found and found.task == "generate":
+    if config and found and found.task in ("generate", "translate"):
         decoding = attempt(problems, read_decoding, files, config)
-    if problems or not (config and weights and found and tokenizer and decoding) or ignored is None:
+    texts = attempt(problems, read_texts, files, config, sentence.lowercase, decoding[0] if decoding else {})
+    if found and texts:
+        attempt(problems, check_mask, found, texts.source)
+    if problems or not (config and weights and found and texts and decoding) or ignored is None:
         raise failure(files.path, problems)
-    return assemble(files.path, config, weights, sentence, tokenizer, found, ignored, decoding)
+    return assemble(files.path, config, weights, sentence, texts, found, ignored, decoding)
 
 
 def assemble(
@@ -129,14 +140,23 @@ def assemble(
     config: ModelConfig,
     weights: WeightFiles,
     sentence: SentenceModules,
-    tokenizer: TokenizerFile,
+    texts: Texts,
     found: TaskHead,
     ignored: tuple[str, ...],
     decoding: tuple[dict[str, Any], list[str]],
 ) -> Checkpoint:
     """Put together what was read of a folder."""
+    tokenizer, target = texts.source, texts.target
     default, shortened = text_length(config.model, found.task, sentence, tokenizer)
-    notes = [*config.notes, *tokenizer.notes, *sentence.notes, *found.notes, *decoding[1], *shortened]
+    notes = [
+        *config.notes,
+        *tokenizer.notes,
+        *(target.notes if target else ()),
+        *sentence.notes,
+        *found.notes,
+        *decoding[1],
+        *shortened,
+    ]
     modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
     if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
         notes.append(f"passed over heads that {found.task} does not use: {some(heads)}")
@@ -157,11 +177,36 @@ def assemble(
         max_tokens=config.model.max_tokens,
         default_tokens=default,
         tokenizer_json=tokenizer.text,
+        target_tokenizer_json=target.text if target else None,
+        settings=texts.settings,
         ignored=ignored,
         notes=tuple(notes),
         weights=weights,
         head_names=found.names,
     )
+
+
+class Texts(NamedTuple):
+    """The tokenizers of a folder, and what it says of the languages that it translates."""
+
+    source: TokenizerFile
+    target: TokenizerFile | None
+    settings: dict[str, Any]
+
+
+def read_texts(
+    folder: CheckpointFolder, config: ModelConfig | None, lowercase: bool, decoding: dict[str, Any]
+) -> Texts:
+    """Read the tokenizer of a model, or both of one that translates."""
+    if config is None:
+        return Texts(read_tokenizer(folder, None, lowercase), None, {})
+    model, name = config.model, config.model_type
+    if not isinstance(model, Seq2SeqConfig):
+        return Texts(read_tokenizer(folder, model.vocab_size, lowercase, MODEL_TYPES[name].plain), None, {})
+    first = [decoding.get(option) for option in ("forced_bos_token_id", "decoder_start_token_id")]
+    found = read_tokenizers(folder, name, model.vocab_size, model.decoder_vocab_size, first)
+    settings = {option: getattr(found, option) for option in LANGUAGE_SETTINGS}
+    return Texts(found.source, found.target, settings)
 
 
 def check_mask(found: TaskHead, tokenizer: TokenizerFile) -> None:

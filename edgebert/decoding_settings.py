@@ -10,6 +10,7 @@ from typing import Any
 from edgebert.checkpoint_files import CheckpointFolder, some
 from edgebert.model_config import NAME, ModelConfig
 from edgebert.model_types import MODEL_TYPES
+from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert_runtime.decoding.option_checks import CHECKS
 from edgebert_runtime.decoding.options import ENGINE_ONLY, Options
 from edgebert_runtime.errors import ConfigError, InputError
@@ -21,10 +22,12 @@ CALL_ONLY = ("prefix_allowed_tokens_fn", "stop", "seed")
 RENAMED = {"stop_strings": "stop"}
 KNOWN = {**{name: name for name in (*CHECKS, *ENGINE_ONLY) if name not in CALL_ONLY}, **RENAMED}
 
+START, FORCED_END = "decoder_start_token_id", "forced_eos_token_id"
 # The tokens that are read from config.json even where there is a generation_config.json that does not name them.
-SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-# Options that are one token id, a list of them, or a list of lists; a forced token must be one of the model.
-FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id", START)
+# Options that are one token id, a list of them, or a list of lists; a forced token, and the one that a translation
+# begins with, must be one of the model.
+FORCED = ("forced_bos_token_id", FORCED_END)
 IDS = (*SPECIAL_IDS, "suppress_tokens", "begin_suppress_tokens", "bad_words_ids")
 
 # Values with which an option says nothing. 20 is where transformers stops if nothing says where.
@@ -67,16 +70,19 @@ def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[st
     found, notes = read_options(folder, model)
     decoding: dict[str, Any] = {}
     problems: list[str] = []
-    size = model.model.vocab_size
+    size, translates = decoded_size(model), isinstance(model.model, Seq2SeqConfig)
+    needed = (*FORCED, START) if translates else FORCED
     for name, (file, value) in found.items():
-        kept, beyond = known_ids(value, size) if name in IDS else (value, [])
+        kept, beyond = known_ids(value, size) if name in IDS and name not in needed else (value, [])
         if beyond:
             notes.append(f"{file}: left out {name}={some(beyond)}: the model has ids from 0 to {size - 1}")
         if kept is None:
             continue
         decoding[name] = kept
-        if problem := fault(name, kept, size):
+        if problem := fault(name, kept, size if name in needed else None):
             problems.append(f"{file}: {problem}")
+    if translates:
+        problems += settle_start(decoding, model.model_type)
     if not problems and (problem := contradiction(decoding)):
         problems.append(f"{GENERATION if folder.has(GENERATION) else NAME}: {problem}")
     if problems:
@@ -84,11 +90,30 @@ def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[st
     return decoding, notes
 
 
+def decoded_size(model: ModelConfig) -> int:
+    """Return the size of the vocabulary that text is generated in."""
+    config = model.model
+    return config.target_vocab_size if isinstance(config, Seq2SeqConfig) else config.vocab_size
+
+
+def settle_start(decoding: dict[str, Any], model_type: str) -> list[str]:
+    """Put down which token targets begin with where the checkpoint does not say, or what is missing for that."""
+    usual = "pad_token_id" if model_type == "marian" else "bos_token_id"
+    if (start := decoding.get(START, decoding.get(usual))) is None:
+        return [f"{NAME} names neither {START} nor {usual}, the token that a target begins with; add the former"]
+    decoding[START] = start
+    return []
+
+
 def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, tuple[str, Any]], list[str]]:
     """Return by the name of each option that says something the file it is from and its value, and notes."""
     usual = MODEL_TYPES[model.model_type].defaults
-    known = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < model.model.vocab_size}
+    known = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < decoded_size(model)}
     data = {**known, **model.data}
+    if FORCED_END in usual and usual[FORCED_END] == data.get("eos_token_id"):
+        data.setdefault(FORCED_END, usual[FORCED_END])
+    if data.get("force_bos_token_to_be_generated") is True and data.get("forced_bos_token_id") is None:  # an older way
+        data["forced_bos_token_id"] = data.get("bos_token_id")
     source, given, notes = NAME, data, []
     if folder.has(GENERATION):
         source, given = GENERATION, folder.json(GENERATION)
@@ -124,9 +149,9 @@ def nested(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def fault(name: str, value: Any, vocab_size: int) -> str | None:
-    """Say what is wrong with the value of an option by itself."""
-    if name in FORCED and (beyond := known_ids(value, vocab_size)[1]):
+def fault(name: str, value: Any, vocab_size: int | None) -> str | None:
+    """Say what is wrong with the value of an option by itself, and as an id below ``vocab_size`` if that is given."""
+    if vocab_size is not None and (beyond := known_ids(value, vocab_size)[1]):
         return f"{name}={some(beyond)} is not an id below the vocabulary of {vocab_size}"
     try:
         CHECKS["pad_token_id" if name in ENGINE_ONLY else name](name, value)

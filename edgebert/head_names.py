@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-TASKS = ("embed", "classify", "next-sentence", "rerank", "multiple-choice", "tag", "answer", "fill-mask", "generate")
+TASKS = (
+    "embed", "classify", "next-sentence", "rerank", "multiple-choice", "tag", "answer", "fill-mask", "generate",
+    "translate",
+)  # fmt: skip
 
 # The activation of config.json, in the place of a name.
 HIDDEN_ACT = "hidden_act"
@@ -62,6 +65,9 @@ ROBERTA_HEADS: dict[str, tuple[HeadNames, ...]] = {
 GPT2_HEADS: dict[str, tuple[HeadNames, ...]] = {
     "classify": (HeadNames("last", "score", bias=False),),
     "generate": (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
+}
+SEQ2SEQ_HEADS: dict[str, tuple[HeadNames, ...]] = {
+    "translate": (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
 }
 
 # The heads that serve a task, the first that a checkpoint has being taken.
@@ -143,10 +149,18 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
         ),
     },
     "gpt2": GPT2_HEADS,
+    "marian": SEQ2SEQ_HEADS,
+    "bart": SEQ2SEQ_HEADS,
+    "mbart": SEQ2SEQ_HEADS,
+    "seq2seq": SEQ2SEQ_HEADS,
 }
 
 # Modules of heads that serve none of our tasks.
-OTHER_HEADS: dict[str, tuple[str, ...]] = {"gpt2": ("multiple_choice_head", "classifier", "qa_outputs")}
+OTHER_HEADS: dict[str, tuple[str, ...]] = {
+    "gpt2": ("multiple_choice_head", "classifier", "qa_outputs"),
+    "bart": ("classification_head", "qa_outputs"),
+    "mbart": ("classification_head", "qa_outputs"),
+}
 
 # How many outputs the last layer of a task has; any number where it is not listed.
 OUTPUTS: dict[str, tuple[int, ...]] = {
@@ -165,8 +179,14 @@ ARCHITECTURES: dict[str, str] = {
     "ForTokenClassification": "tag",
     "ForQuestionAnswering": "answer",
     "ForMultipleChoice": "multiple-choice",
+    "ForConditionalGeneration": "translate",
 }
-EXCEPTIONS = {"ElectraForPreTraining": "tag", "GPT2LMHeadModel": "generate", "GPT2DoubleHeadsModel": "generate"}
+EXCEPTIONS = {
+    "ElectraForPreTraining": "tag",
+    "GPT2LMHeadModel": "generate",
+    "GPT2DoubleHeadsModel": "generate",
+    "MarianMTModel": "translate",
+}
 
 # The parts of a pooler, which a head may read and which is no head by itself.
 POOLER = "pooler."

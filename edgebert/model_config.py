@@ -74,6 +74,8 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
     missing = [key for key, field in kind.keys.items() if field in required and field not in values]
     if missing:
         problems.append(f"{NAME} lacks {', '.join(missing)}; use the {NAME} that came with the weights")
+    if kind.family == "seq2seq":
+        values |= tables(data, values)
     if model_type in PROJECT_IF_NARROWER and values["embedding_size"] == values.get("hidden_size"):
         values["embedding_size"] = None
     pad = data.get("pad_token_id", kind.pads)
@@ -90,6 +92,17 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
     if not sound and "vocab_size" in data and needed:
         problems.append(f"{NAME}: pad_token_id={pad!r:.60} is not an id below vocab_size={config.vocab_size}")
     return config
+
+
+def tables(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return which tables a model with an encoder and a decoder has: one for all that need one, unless told otherwise.
+
+    Where nothing is tied, each side has its own, and the head another.
+    """
+    tied = data.get("tie_word_embeddings") is not False
+    shared = tied and data.get("share_encoder_decoder_embeddings") is not False
+    own = data.get("decoder_vocab_size")
+    return {"tied_head": tied, "decoder_vocab_size": None if shared else own or values.get("vocab_size")}
 
 
 def in_their_words(message: str, kind: ModelType) -> str:

@@ -5,7 +5,7 @@ Each is a model of ``models/``, named by its family, with other numbers and unde
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgebert.weight_names import (
@@ -21,6 +21,10 @@ from edgebert.weight_names import (
     GPT2_TENSORS,
     GPT2_TRANSPOSED,
     NARROW_FIELDS,
+    OWN_FIELDS,
+    SEQ2SEQ_BUFFERS,
+    SEQ2SEQ_FIELDS,
+    SEQ2SEQ_TENSORS,
 )
 
 # Keys of any type that change what is computed, with the values under which it is what our model computes.
@@ -37,6 +41,29 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
 # Those that matter to a decoder.
 DECODER_REQUIRED = {
     key: REQUIRED[key] for key in ("add_cross_attention", "is_encoder_decoder", "pruned_heads", "quantization_config")
+}
+# Those that matter to an encoder and a decoder together. What older files say of norms and positions follows for
+# transformers, and for us, from the type alone: it must agree.
+SEQ2SEQ_REQUIRED: dict[str, tuple[Any, ...]] = {
+    "is_decoder": REQUIRED["is_decoder"],
+    "is_encoder_decoder": (True, None),
+    "pruned_heads": REQUIRED["pruned_heads"],
+    "quantization_config": REQUIRED["quantization_config"],
+}
+
+BART_REQUIRED = {
+    **SEQ2SEQ_REQUIRED,
+    "static_position_embeddings": (False,),
+    "normalize_embedding": (True,),
+    "share_encoder_decoder_embeddings": (True, None),
+}
+BART_FIXED: dict[str, Any] = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+BART_DEFAULTS: dict[str, Any] = {
+    "activation_function": "gelu",
+    "bos_token_id": 0,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+    "forced_eos_token_id": 2,
 }
 
 
@@ -70,6 +97,16 @@ class ModelType:
 
 
 ROBERTA = ModelType(prefix="roberta.", tensors=BERT_TENSORS, pads=1)
+# Any encoder and decoder, as they are trained here.
+SEQ2SEQ = ModelType(
+    family="seq2seq",
+    bare="translate",
+    prefix="model.",
+    tensors=SEQ2SEQ_TENSORS,
+    buffers=SEQ2SEQ_BUFFERS,
+    keys=OWN_FIELDS,
+    required=SEQ2SEQ_REQUIRED,
+)
 
 MODEL_TYPES: dict[str, ModelType] = {
     "bert": ModelType(prefix="bert.", tensors=BERT_TENSORS),
@@ -107,6 +144,33 @@ MODEL_TYPES: dict[str, ModelType] = {
         multiples={"intermediate_size": (4, "hidden_size")},
         plain=True,
     ),
+    "marian": replace(
+        SEQ2SEQ,
+        keys=SEQ2SEQ_FIELDS,
+        defaults={"activation_function": "gelu", "eos_token_id": 0, "forced_eos_token_id": 0},
+        required={
+            **SEQ2SEQ_REQUIRED,
+            "static_position_embeddings": (True,),
+            "normalize_before": (False,),
+            "normalize_embedding": (False,),
+            "add_final_layer_norm": (False,),
+        },
+    ),
+    "bart": replace(
+        SEQ2SEQ,
+        keys=SEQ2SEQ_FIELDS,
+        defaults={**BART_DEFAULTS, "decoder_start_token_id": 2},
+        fixed=BART_FIXED,
+        required={**BART_REQUIRED, "normalize_before": (False,), "add_final_layer_norm": (False,)},
+    ),
+    "mbart": replace(
+        SEQ2SEQ,
+        keys=SEQ2SEQ_FIELDS,
+        defaults=BART_DEFAULTS,
+        fixed={**BART_FIXED, "norm": "pre", "final_norm": True},
+        required={**BART_REQUIRED, "normalize_before": (True,), "add_final_layer_norm": (True,)},
+    ),
+    "seq2seq": SEQ2SEQ,
 }
 
 # The types without a linear layer between embeddings and encoder where both have the same width.

@@ -27,6 +27,7 @@ from edgebert.model_config import NAME, ModelConfig, required_problems
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import BertConfig
 from edgebert.models.heads import HeadConfig
+from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert.task_labels import PROBLEMS, cross_encoder_activation, read_activation, read_labels, read_problem
 from edgebert.weight_files import WeightFiles, by_canonical
 from edgebert_runtime.errors import CheckpointError, ConfigError
@@ -148,6 +149,8 @@ def read_task(
     if found == there.bare == "embed":
         return TaskHead("embed")
     names = find_head(there, found)
+    if found == "translate":
+        return TaskHead("translate")  # the head is a part of the model
     config = head_config(names, model.model, there.outputs(names), there.tied)
     made, notes = read_labels(model.data, found, config, labels)
     return TaskHead(
@@ -159,6 +162,21 @@ def read_task(
         activation=read_activation(model.data, config.num_outputs) if found == "rerank" else "",
         notes=notes,
     )
+
+
+def with_tensors(model: ModelConfig, weights: WeightFiles) -> ModelConfig:
+    """Complete the configuration of an encoder and a decoder by what the tensors alone tell.
+
+    That is whether logits have a bias, and whether both sides have one table where the head has another: older files
+    that untie the head mean no more by it.
+    """
+    if not isinstance(config := model.model, Seq2SeqConfig):
+        return model
+    names = by_canonical(weights, model.model_type)
+    config = dataclasses.replace(config, output_bias="final_logits_bias" in names)
+    if not config.tied_head and "shared.weight" in names and "encoder.embed_tokens.weight" not in names:
+        config = dataclasses.replace(config, decoder_vocab_size=None)
+    return dataclasses.replace(model, model=config)
 
 
 def find_task(there: Candidates) -> str:

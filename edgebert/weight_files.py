@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from torch import Tensor
 
 from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
 from edgebert.families import Config, Reference, build
-from edgebert.head_names import POOLER, HeadNames, head_prefixes
+from edgebert.head_names import HeadNames, head_prefixes
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.heads import HeadConfig
 from edgebert.pickle_files import read_pickle, read_pickle_header
 from edgebert.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
-from edgebert.weight_names import OLD_ENDINGS, WRAPPER
+from edgebert.tensor_names import canonical, copies, numberless, published_names, turned
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"
@@ -36,6 +35,8 @@ CONVERT = (
     'python -c "import json, torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for n in {names} '
     "for k, v in torch.load(n, map_location='cpu', weights_only=True).items()}}, 'model.safetensors')\""
 )
+# How far constants in half precision may be from exact ones.
+ROUNDING = 5e-3
 SHARDS = "set(json.load(open('{name}'))['weight_map'].values())"
 
 
@@ -65,10 +66,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Fit:
-    """Which tensors of the files make each tensor of the model, and which it does not need."""
+    """Which tensors of the files make each tensor of the model, which it does not need, and which repeat one of it."""
 
     sources: dict[str, tuple[str, ...]]
     ignored: tuple[str, ...]
+    copies: dict[str, str]
 
 
 def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> WeightFiles:
@@ -137,58 +139,6 @@ def read_shards(
     return WeightFiles(found, tensors)
 
 
-def canonical(name: str, model_type: str) -> str:
-    """Return a published tensor's name without prefixes of wrappers and in the newer spelling."""
-    prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
-    while prefix := next((p for p in prefixes if name.startswith(p)), None):
-        name = name[len(prefix) :]
-    for old, new in OLD_ENDINGS.items():
-        if name.endswith(old):
-            name = name[: -len(old)] + new
-    return name
-
-
-def published_names(ours: str, model_type: str = "bert", head: HeadNames | None = None) -> tuple[str, ...]:
-    """Return the published tensors, without prefixes, that stacked in this order make the tensor ``ours``."""
-    module, _, leaf = ours.rpartition(".")
-    if head is not None:
-        part, _, module = module.partition(".")
-        if part == "head" and leaf == "bias" and module in ("", "out") and head.vocabulary:
-            return head.biases[:1]
-        if part == "head":
-            return (f"{getattr(head, module or 'out')}.{leaf}",)
-    layer = re.search(r"\d+", module)
-    row = MODEL_TYPES[model_type].tensors[numberless(module)]
-    return tuple(f"{source}.{leaf}".format(layer and layer.group()) for source in row)
-
-
-def numberless(name: str) -> str:
-    """Return a name with ``{}`` in the place of the number of a layer."""
-    return re.sub(r"\d+", "{}", name)
-
-
-def turned(ours: str, model_type: str) -> bool:
-    """Say whether the tensor ``ours``, with the name of its family in front or not, is published as (in, out)."""
-    kind = MODEL_TYPES[model_type]
-    module, _, leaf = ours.removeprefix(f"{kind.family}.").rpartition(".")
-    return leaf == "weight" and numberless(module) in kind.transposed
-
-
-def to_published(
-    state: dict[str, Tensor], model_type: str = "bert", head: HeadNames | None = None
-) -> dict[str, Tensor]:
-    """Take the state dict of a model, with ``head`` of a headed one, to published tensors, the inverse of loading."""
-    published: dict[str, Tensor] = {}
-    kind = MODEL_TYPES[model_type]
-    for ours, tensor in state.items():
-        names = published_names(ours, model_type, head)
-        below = head is not None and (ours.startswith(f"{kind.family}.") or names[0].startswith(POOLER))
-        prefix = kind.prefix if below else ""
-        parts = [part.t().contiguous() if turned(ours, model_type) else part for part in tensor.chunk(len(names))]
-        published |= zip((prefix + name for name in names), parts, strict=True)
-    return published
-
-
 def by_canonical(weights: WeightFiles, model_type: str) -> dict[str, str]:
     """Return the first of the names in the files under each of the names without prefixes."""
     names: dict[str, str] = {}
@@ -207,9 +157,13 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
     by_name = by_canonical(weights, kind)
     first = set(by_name.values())
     twice = [f"{by_name[canonical(name, kind)]} and {name}" for name in weights.tensors if name not in first]
+    again = {name: ours for name, ours in copies(model.config).items() if name in by_name}
+    wanted, constants = shapes(model)
     sources, missing, wrong = {}, [], []
-    for ours, shape in shapes(model).items():
-        names = published_names(ours, kind, head)
+    for ours, shape in wanted.items():
+        names = published_names(ours, kind, head, "target_token.weight" in wanted)
+        if names[0] not in by_name:
+            names = tuple(name for name, copied in again.items() if copied == ours)[:1] or names
         part = (shape[0] // len(names), *shape[1:])
         part = part[::-1] if turned(ours, kind) else part
         missing += [name for name in names if name not in by_name]
@@ -217,7 +171,10 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
         wrong += [fault for name in found if (fault := misfit(name, weights.tensors[name], part))]
         sources[ours] = tuple(found)
     used = {name for names in sources.values() for name in names}
-    spare = {*MODEL_TYPES[kind].buffers}
+    repeated = {by_name[name]: ours for name, ours in again.items() if by_name[name] not in used}
+    sizes = {**wanted, **constants}
+    wrong += [fault for name, ours in repeated.items() if (fault := misfit(name, weights.tensors[name], sizes[ours]))]
+    spare = {*MODEL_TYPES[kind].buffers, *again}
     if head and head.vocabulary:
         spare |= {f"{head.out}.weight", *head.biases, f"{head.out}.bias"}
     left = sorted(name for plain, name in by_name.items() if name not in used and numberless(plain) not in spare)
@@ -226,12 +183,14 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
     if problems := [f"tensors {kind}: {some(names)}" for kind, names in kinds.items() if names]:
         raise CheckpointError("; ".join([*problems, "use the config.json and the weights of one and the same model"]))
-    return Fit(sources, tuple(ignored))
+    return Fit(sources, tuple(ignored), repeated)
 
 
-def shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the model's tensors without allocating any."""
-    return {name: tuple(tensor.shape) for name, tensor in model.build().state_dict().items()}
+def shapes(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """Return the shapes of the model's tensors, and of its constants, without allocating any weight."""
+    built = model.build()
+    weights = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
+    return weights, {name: tuple(tensor.shape) for name, tensor in built.named_buffers() if name not in weights}
 
 
 def misfit(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
@@ -247,23 +206,49 @@ def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Refere
     """Return the model with the weights of the files, in float32 and ready for inference.
 
     Raises:
-        CheckpointError: if a file cannot be read, has changed, or holds numbers that are none.
+        CheckpointError: if a file cannot be read, has changed, holds numbers that are none, or contradicts itself.
     """
     if find_weights(folder, weights.pickled) != weights:
         raise CheckpointError("the weights changed while they were read; open the checkpoint again")
+    built, fitted = model.build(), fit(model, weights)
     state: dict[str, Tensor] = {}
     broken: list[str] = []
     with ExitStack() as stack:
         files = {name: open_file(folder, name, weights.pickled, stack) for name in set(weights.files.values())}
-        for ours, names in fit(model, weights).sources.items():
+        for ours, names in fitted.sources.items():
             parts = [read(files[weights.files[name]], name, broken) for name in names]
             parts = [part.t().contiguous() for part in parts] if turned(ours, model.model_type) else parts
             state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
+        copied = {name: read(files[weights.files[name]], name, broken) for name in fitted.copies}
     if broken:
         raise CheckpointError(f"weights are NaN or infinite: {some(broken)}; train the model or download it again")
-    built = model.build()
     built.load_state_dict(state, strict=True, assign=True)
+    check_copies(built, fitted, copied)
     return built.eval()
+
+
+def check_copies(built: Reference, fitted: Fit, copied: dict[str, Tensor]) -> None:
+    """Make sure that the tensors of the files that repeat weights or constants of the model do so.
+
+    Constants may have been rounded to half precision.
+
+    Raises:
+        CheckpointError: naming those that do not.
+    """
+    weights, constants = built.state_dict(), dict(built.named_buffers())
+    same = {
+        name: torch.equal(copied[name], weights[ours])
+        if ours in weights
+        else torch.allclose(copied[name], constants[ours], atol=ROUNDING)
+        for name, ours in fitted.copies.items()
+    }
+    if other := [name for name, equal in same.items() if not equal and fitted.copies[name] in weights]:
+        raise CheckpointError(
+            f"{some(other)} should be the table of embeddings once more, and is another; if each is used, config.json "
+            'should say "tie_word_embeddings": false'
+        )
+    if other := [name for name, equal in same.items() if not equal]:
+        raise CheckpointError(f"{some(other)} holds no sinusoids, and others are not supported")
 
 
 def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitStack) -> Callable[[str], Tensor]:

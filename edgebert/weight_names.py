@@ -72,6 +72,38 @@ GPT2_TENSORS: dict[str, tuple[str, ...]] = {
 GPT2_TRANSPOSED = ("layers.{}.qkv", "layers.{}.attention_out", "layers.{}.expand", "layers.{}.contract")
 GPT2_BUFFERS = ("h.{}.attn.bias", "h.{}.attn.masked_bias")
 
+ATTENTION = ("q_proj", "k_proj", "v_proj")
+SIDE_TENSORS: dict[str, tuple[str, ...]] = {
+    "embeddings.position": ("embed_positions",),
+    "embeddings.norm": ("layernorm_embedding",),
+    "layers.{}.qkv": tuple(f"layers.{{}}.self_attn.{part}" for part in ATTENTION),
+    "layers.{}.attention_out": ("layers.{}.self_attn.out_proj",),
+    "layers.{}.attention_norm": ("layers.{}.self_attn_layer_norm",),
+    "layers.{}.cross_query": ("layers.{}.encoder_attn.q_proj",),
+    "layers.{}.cross_key_value": tuple(f"layers.{{}}.encoder_attn.{part}" for part in ATTENTION[1:]),
+    "layers.{}.cross_out": ("layers.{}.encoder_attn.out_proj",),
+    "layers.{}.cross_norm": ("layers.{}.encoder_attn_layer_norm",),
+    "layers.{}.expand": ("layers.{}.fc1",),
+    "layers.{}.contract": ("layers.{}.fc2",),
+    "layers.{}.output_norm": ("layers.{}.final_layer_norm",),
+    "norm": ("layer_norm",),
+}
+# The names of a model with one table of embeddings; where each side has its own, that of the source is another.
+SEQ2SEQ_TENSORS: dict[str, tuple[str, ...]] = {
+    "token": ("shared",),
+    "target_token": ("decoder.embed_tokens",),
+    "head": ("lm_head",),
+    "output_bias": ("final_logits_bias",),  # a tensor by itself
+    **{
+        f"{side}.{ours}": tuple(f"{side}.{name}" for name in names)
+        for side in ("encoder", "decoder")
+        for ours, names in SIDE_TENSORS.items()
+    },
+}
+SEPARATE_TENSORS = {**SEQ2SEQ_TENSORS, "token": ("encoder.embed_tokens",)}
+# A table that is saved along where each side has its own, and what BART had before.
+SEQ2SEQ_BUFFERS = ("shared.weight", "encoder.version", "decoder.version")
+
 # The prefix that a training wrapper puts in front of every name.
 WRAPPER = "module."
 
@@ -115,6 +147,30 @@ GPT2_FIELDS: dict[str, str] = {
     "scale_attn_weights": "scale_attn_weights",
     "scale_attn_by_inverse_layer_idx": "scale_attn_by_inverse_layer_idx",
 }
+# Those of Marian, BART and mBART.
+SEQ2SEQ_FIELDS: dict[str, str] = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_attention_heads": "encoder_attention_heads",
+    "decoder_attention_heads": "decoder_attention_heads",
+    "encoder_ffn_dim": "encoder_intermediate_size",
+    "decoder_ffn_dim": "decoder_intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "activation_function": "hidden_act",
+    "scale_embedding": "scale_embedding",
+}
+# Those of models trained here, which may be what none of the three is.
+OWN_FIELDS: dict[str, str] = {
+    **SEQ2SEQ_FIELDS,
+    "layer_norm_eps": "layer_norm_eps",
+    "positions": "positions",
+    "position_offset": "position_offset",
+    "norm": "norm",
+    "embedding_norm": "embedding_norm",
+    "final_norm": "final_norm",
+}
 
 # Keys that ask for program code from the folder.
 CODE_KEYS = ("auto_map", "custom_pipelines", "custom_ops_library", "trust_remote_code")
@@ -123,7 +179,7 @@ CODE_KEYS = ("auto_map", "custom_pipelines", "custom_ops_library", "trust_remote
 PROBABILITIES = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob", "dropout",
     "attention_dropout", "qa_dropout", "seq_classif_dropout", "summary_last_dropout", "attn_pdrop", "embd_pdrop",
-    "resid_pdrop",
+    "resid_pdrop", "activation_dropout", "classif_dropout", "encoder_layerdrop", "decoder_layerdrop",
 )  # fmt: skip
 
 # Keys that change nothing in what is computed, or are looked at where a task needs them.
@@ -145,6 +201,9 @@ IGNORED = frozenset(
         "down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks",
         # GPT-2; upcasting matters in half precision only
         "reorder_and_upcast_attn", "summary_proj_to_labels", "n_ctx", "predict_special_tokens",
+        # Marian, BART and mBART; num_hidden_layers is encoder_layers once more
+        "decoder_vocab_size", "share_encoder_decoder_embeddings", "num_hidden_layers", "init_std", "add_bias_logits",
+        "extra_pos_embeddings", "force_bos_token_to_be_generated",
         # generation, which older versions wrote into every config.json
         "do_sample", "early_stopping", "length_penalty", "max_length", "min_length", "num_beams", "num_beam_groups",
         "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p",

@@ -17,12 +17,26 @@ ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", *BYTES, *(merge.replace(" ", "") for
 GPT2 = [*BYTES, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
 PIECES = [f"▁{word}" for word in WORDS if word.isalpha()]
 PIECES += ["▁", *string.ascii_letters, *",.?!'-[]é日本ü", *string.digits]
-BYTE_LEVEL = {"roberta": ROBERTA, "gpt2": GPT2}
+LANGUAGES = ["de_DE", "en_XX", "ro_RO"]
+BYTE_LEVEL = {"roberta": ROBERTA, "gpt2": GPT2, "bart": ROBERTA}
 UNIGRAM = {
     "xlm-roberta": ["<s>", "<pad>", "</s>", "<unk>", *PIECES, "<mask>"],
     "camembert": ["<s>", "<pad>", "</s>", "<unk>", *PIECES, "<mask>"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *PIECES],
+    "marian": ["</s>", "<unk>", *PIECES, "<pad>"],
+    "mbart": ["<s>", "<pad>", "</s>", "<unk>", *PIECES, *LANGUAGES, "<mask>"],
+    "seq2seq": ["<pad>", "<unk>", "<s>", "</s>", *PIECES],
 }
+# The tokens of the target where they are others than those of the source.
+TARGETS = {"seq2seq": ["<pad>", "<unk>", "<s>", "</s>", "▁", *string.ascii_uppercase, *string.digits]}
+MARKED = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "[CLS]", "[SEP]", "[MASK]", *LANGUAGES]
+# What a tokenizer of sentencepiece puts around one text, and around two.
+FRAMES = {
+    "albert": (["[CLS]", "$A", "[SEP]"], ["[CLS]", "$A", "[SEP]", "$B:1", "[SEP]:1"]),
+    **dict.fromkeys(("marian", "seq2seq"), (["$A", "</s>"], ["$A", "</s>", "$B", "</s>"])),
+    "mbart": (["en_XX", "$A", "</s>"], ["en_XX", "$A", "$B", "</s>"]),
+}
+FRAME = (["<s>", "$A", "</s>"], ["<s>", "$A", "</s>", "</s>", "$B", "</s>"])
 
 
 def vocabulary(model_type: str) -> list[str]:
@@ -38,28 +52,31 @@ def write_tokenizer(folder: Path, model_type: str, vocab_size: int) -> None:
         ids = {token: index for index, token in enumerate(tokens)}
         (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), encoding="utf-8")
+    elif model_type in TARGETS:
+        unigram(tokens, model_type).save(str(folder / "source_tokenizer.json"))
+        unigram(TARGETS[model_type], model_type).save(str(folder / "target_tokenizer.json"))
     elif model_type in UNIGRAM:
-        unigram(tokens, model_type == "albert").save(str(folder / "tokenizer.json"))
+        unigram(tokens, model_type).save(str(folder / "tokenizer.json"))
     else:
         (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
 
 
-def unigram(tokens: list[str], albert: bool) -> Tokenizer:
+def unigram(tokens: list[str], model_type: str) -> Tokenizer:
     """Return a tokenizer such as transformers makes of a file of sentencepiece."""
-    cls, sep, mask = ("[CLS]", "[SEP]", "[MASK]") if albert else ("<s>", "</s>", "<mask>")
+    single, pair = FRAMES.get(model_type, FRAME)
     scores = [
         (token, 0.0 if index < 5 else -1.0 - len(tokens) / (9 + len(token))) for index, token in enumerate(tokens)
     ]
     tokenizer = Tokenizer(models.Unigram(scores, unk_id=tokens.index("<unk>")))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    specials = [(token, tokens.index(token)) for token in (cls, sep)]
-    pair = [cls, "$A", sep, "$B:1", f"{sep}:1"] if albert else [cls, "$A", sep, sep, "$B", sep]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=[cls, "$A", sep], pair=pair, special_tokens=specials
-    )
-    known = [token for token in (cls, "<pad>", sep, "<unk>", mask)]
+    framing = [(token, tokens.index(token)) for token in single if token != "$A"]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=framing)
     tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True, lstrip=token == mask) for token in known]
+        [
+            AddedToken(token, normalized=False, special=True, lstrip=token in ("[MASK]", "<mask>"))
+            for token in MARKED
+            if token in tokens
+        ]
     )
     return tokenizer

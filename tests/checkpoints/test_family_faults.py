@@ -73,8 +73,9 @@ EXTRA = ["architectures", "id2label", "problem_type", "sentence_transformers", "
 EXTRA += ["sbert_ce_default_activation_function", "summary_type", "num_labels"]
 
 
-VOCABULARIES = ("fill-mask", "generate")
-EXTRA += ["eos_token_id", "bos_token_id", "max_length", "top_k", "n_ctx"]
+VOCABULARIES = ("fill-mask", "generate", "translate")
+EXTRA += ["eos_token_id", "bos_token_id", "max_length", "top_k", "n_ctx", "decoder_start_token_id"]
+EXTRA += ["decoder_vocab_size", "share_encoder_decoder_embeddings", "force_bos_token_to_be_generated"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Take the names that a model here has for its tensors to those that they are published under, and back."""
+
+from __future__ import annotations
+
+import re
+
+from torch import Tensor
+
+from edgebert.families import Config
+from edgebert.head_names import POOLER, HeadNames
+from edgebert.model_types import MODEL_TYPES
+from edgebert.models.seq2seq import Seq2SeqConfig
+from edgebert.weight_names import OLD_ENDINGS, SEPARATE_TENSORS, WRAPPER
+
+
+def canonical(name: str, model_type: str) -> str:
+    """Return a published tensor's name without prefixes of wrappers and in the newer spelling."""
+    prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
+    while prefix := next((p for p in prefixes if name.startswith(p)), None):
+        name = name[len(prefix) :]
+    for old, new in OLD_ENDINGS.items():
+        if name.endswith(old):
+            name = name[: -len(old)] + new
+    return name
+
+
+def published_names(
+    ours: str, model_type: str = "bert", head: HeadNames | None = None, separate: bool = False
+) -> tuple[str, ...]:
+    """Return the published tensors, without prefixes, that stacked in this order make the tensor ``ours``.
+
+    ``separate`` says that source and target have a table of embeddings each.
+    """
+    kind = MODEL_TYPES[model_type]
+    tensors = SEPARATE_TENSORS if separate and kind.family == "seq2seq" else kind.tensors
+    module, _, leaf = ours.rpartition(".")
+    if not module:
+        return tensors[ours]
+    if head is not None:
+        part, _, module = module.partition(".")
+        if part == "head" and leaf == "bias" and module in ("", "out") and head.vocabulary:
+            return head.biases[:1]
+        if part == "head":
+            return (f"{getattr(head, module or 'out')}.{leaf}",)
+    layer = re.search(r"\d+", module)
+    return tuple(f"{source}.{leaf}".format(layer and layer.group()) for source in tensors[numberless(module)])
+
+
+def copies(config: Config) -> dict[str, str]:
+    """Return the published tensors that may repeat what a model has anyway, and what it has that under.
+
+    They are the tables of embeddings under the names of all who use them, and sinusoids, which are constants.
+    """
+    if not isinstance(config, Seq2SeqConfig):
+        return {}
+    target = "token.weight" if config.decoder_vocab_size is None else "target_token.weight"
+    again = {"encoder.embed_tokens.weight": "token.weight", "decoder.embed_tokens.weight": target}
+    again |= {"lm_head.weight": target} if config.tied_head else {}
+    if config.positions == "sinusoidal":
+        again |= {f"{side}.embed_positions.weight": f"{side}.embeddings.sinusoids" for side in ("encoder", "decoder")}
+    return again
+
+
+def numberless(name: str) -> str:
+    """Return a name with ``{}`` in the place of the number of a layer."""
+    return re.sub(r"\d+", "{}", name)
+
+
+def turned(ours: str, model_type: str) -> bool:
+    """Say whether the tensor ``ours``, with the name of its family in front or not, is published as (in, out)."""
+    kind = MODEL_TYPES[model_type]
+    module, _, leaf = ours.removeprefix(f"{kind.family}.").rpartition(".")
+    return leaf == "weight" and numberless(module) in kind.transposed
+
+
+def to_published(
+    state: dict[str, Tensor], model_type: str = "bert", head: HeadNames | None = None
+) -> dict[str, Tensor]:
+    """Take the state dict of a model, with ``head`` of a headed one, to published tensors, the inverse of loading."""
+    published: dict[str, Tensor] = {}
+    kind = MODEL_TYPES[model_type]
+    for ours, tensor in state.items():
+        names = published_names(ours, model_type, head, "target_token.weight" in state)
+        below = head is not None and (ours.startswith(f"{kind.family}.") or names[0].startswith(POOLER))
+        if kind.family == "seq2seq":
+            below = ours not in ("head.weight", "output_bias")
+        prefix = kind.prefix if below else ""
+        parts = [part.t().contiguous() if turned(ours, model_type) else part for part in tensor.chunk(len(names))]
+        published |= zip((prefix + name for name in names), parts, strict=True)
+    return published
