@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from edgebert_runtime import Reranker as Reranker
     from edgebert_runtime import Scored as Scored
     from edgebert_runtime import Tagger as Tagger
+    from edgebert_runtime import Translator as Translator
     from edgebert_runtime import errors as errors
     from edgebert_runtime import load as load
     from edgebert_runtime.errors import EdgebertError as EdgebertError
@@ -55,6 +56,7 @@ __all__ = [
     "Reranker",
     "Scored",
     "Tagger",
+    "Translator",
     "__version__",
     "errors",
     "load",

@@ -13,6 +13,9 @@ from tests.documents import ROOT, blocks, commands, run
 
 TASKS = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 GENERATION = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")
+TRANSLATION = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
+# The tasks that have a page of their own.
+PAGES = {"generate": GENERATION, "translate": TRANSLATION}
 BUNDLES = {
     "sentiment.bundle": "classify",
     "nsp.bundle": "next-sentence",
@@ -23,6 +26,7 @@ BUNDLES = {
     "mlm.bundle": "fill-mask",
     "encoder.bundle": "embed",
     "gpt.bundle": "generate",
+    "mt.bundle": "translate",
 }
 CONTEXT = "the cat sat on a mat in the farm. they ran in rain and sun to the ship in the moon."
 
@@ -41,17 +45,17 @@ def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 @pytest.mark.slow
 def test_every_command_runs(folder: Path) -> None:
     seen: set[str] = set()
-    for command, shown in commands(TASKS + GENERATION):
+    for command, shown in commands("".join([TASKS, *PAGES.values()])):
         assert not shown, "outputs would be those of random weights"
         output = run(command, folder)
         if "--output" not in command:
             assert output
-            assert all(line.strip() for line in output) or "generate" in command
+            assert all(line.strip() for line in output) or "generate" in command or "translate" in command
         seen.update(verb for verb in VERBS.values() if f"edgebert {verb} " in command)
     assert seen == set(VERBS.values())
 
 
-@pytest.mark.parametrize("text", [TASKS, GENERATION], ids=["tasks", "generation"])
+@pytest.mark.parametrize("text", [TASKS, *PAGES.values()], ids=["tasks", *PAGES])
 def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(folder)
     names = {"edgebert": edgebert, "passages": CONTEXT.split(". "), "context": CONTEXT}
@@ -63,8 +67,8 @@ def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_every_task_is_documented() -> None:
     for task, verb in VERBS.items():
-        if task == "generate":
-            assert f"$ edgebert {verb} " in GENERATION
+        if task in PAGES:
+            assert f"$ edgebert {verb} " in PAGES[task]
             continue
         assert f"| {task} |" in TASKS
         assert f"$ edgebert {verb} " in TASKS or f"| edgebert {verb} " in TASKS

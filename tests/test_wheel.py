@@ -204,6 +204,7 @@ CALLS: dict[str, list[str]] = {
     "answer": ["the cat", "--context", "the cat sat on a mat"],
     "fill-mask": ["the [MASK] sat", "--top-k", "2"],
     "generate": ["the cat", "--max-new-tokens", "3", "--json"],
+    "translate": ["the cat", "--max-new-tokens", "3", "--json"],
 }
 
 

@@ -33,11 +33,13 @@ from edgebert import (
     Reranker,
     Scored,
     Tagger,
+    Translator,
 )
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 from edgebert.models.heads import HeadConfig, HeadedBert, SentenceEncoder
+from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.manifest import GraphSpec, Manifest
@@ -150,6 +152,19 @@ def generating(engine: Generator) -> None:
     assert_type(Scored.of([1], [-0.5]), Scored)
 
 
+def translating(engine: Translator) -> None:
+    assert_type((engine.languages, engine.source_language), tuple[tuple[str, ...], str])
+    assert_type((engine.target_language, engine.graphs), tuple[str, tuple[str, str]])
+    found: list[Generation] = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
+    assert_type(found[0].text, str)
+    engine.translate(["a", [5, 6, 2]], target_prefix=["so", [7]], source_language="en_XX", target_language="de_DE")
+    engine.translate((line for line in ["a. b."]), split_sentences=True, max_batch_tokens=512, errors="replace")
+    assert_type(engine.stream("a text", do_sample=True, split_sentences=True), Iterator[str])
+    (scored,) = engine.score([("a text", "its translation")], target_language="de_DE")
+    assert_type(scored, Scored)
+    engine.score(["a text"])  # type: ignore[list-item]
+
+
 class Session:
     """A session of the caller's own."""
 
@@ -161,6 +176,7 @@ class Session:
 def own_session(bundle: Bundle) -> None:
     Embedder(bundle, session=Session())
     Embedder(bundle, session=object())  # type: ignore[arg-type]
+    Translator(bundle, sessions=(Session(), Session()))
 
 
 def exporting(folder: Path) -> None:
@@ -186,10 +202,10 @@ def exporting(folder: Path) -> None:
 def references(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     assert_type(checkpoint, Checkpoint)
-    assert_type(checkpoint.config, BertConfig | Gpt2Config)
+    assert_type(checkpoint.config, BertConfig | Gpt2Config | Seq2SeqConfig)
     assert_type(checkpoint.head, HeadConfig | None)
     model = checkpoint.load_model()
-    assert_type(model, Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier)
+    assert_type(model, Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq)
     if isinstance(model, Bert):
         SentenceEncoder(model, "mean", True)
     open_checkpoint(folder, task="classify", allow_pickle=True, problem="multi_label", labels=["a", "b"])

@@ -17,7 +17,7 @@ from edgebert.cli.logs import log_to_stderr, logging_options, unwrapped
 
 COMMANDS = (
     *("export", "quantize", "verify", "info"),
-    *("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "score"),
+    *("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "translate", "score"),
     *("bench", "doctor"),
 )
 
@@ -62,8 +62,8 @@ def main(ctx: click.Context) -> None:
         edgebert export all-MiniLM-L6-v2/ minilm/
         edgebert embed minilm/ "A text." "Another text."
 
-    A bundle has one task, and the task its command: embed, classify, rerank, choose, tag, answer, fill-mask, or
-    generate, with score beside it.
+    A bundle has one task, and the task its command: embed, classify, rerank, choose, tag, answer, fill-mask, generate,
+    or translate, with score beside the last two.
 
     Results go to standard output, everything else to standard error.
 

@@ -11,6 +11,7 @@ from edgebert.cli.logs import Command
 from edgebert.cli.options import bundle_argument, request_options, texts_options, top_k_option
 from edgebert.cli.reading import reading
 from edgebert.cli.results import echo_object, echo_row
+from edgebert.cli.texts import split_pairs
 from edgebert.cli.verbs import Request
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def classify(request: Request, pairs: bool, top_k: int | None, threshold: float 
         check_options(request, engine, pairs, top_k, threshold)
 
         def compute(part: list[str]) -> list[Classification]:
-            firsts, seconds = split_pairs(part) if pairs else (part, None)
+            firsts, seconds = split_pairs(part, "--pairs") if pairs else (part, None)
             return list(engine.stream(firsts, seconds, **request.keywords))
 
         for index, found in texts.each(compute):
@@ -83,22 +84,6 @@ def check_options(
         raise Failure(f"{name} estimates numbers, and all are printed; leave out --top-k")
     if threshold is not None and engine.problem != "multi_label":
         raise Failure(f"{name} does not give several labels to a text; leave out --threshold, or give --top-k")
-
-
-def split_pairs(texts: list[str]) -> tuple[list[str], list[str]]:
-    """Return the first and the second text of each pair.
-
-    Raises:
-        InputError: naming what has not exactly one tab.
-    """
-    from edgebert_runtime.errors import InputError
-
-    pairs = [text.split("\t") for text in texts]
-    for index, pair in enumerate(pairs):
-        if len(pair) != 2:
-            found = f"{len(pair) - 1} tabs" if pair[1:] else "no tab"
-            raise InputError(f"text {index} has {found}; --pairs takes two texts with one tab between them")
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def best(found: Classification, engine: Classifier, top_k: int | None, threshold: float) -> list[object]:

@@ -66,6 +66,27 @@ def engine_options(function: F) -> F:
     return device(threads(function))
 
 
+def language_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--source-language`` and ``--target-language``, and hand on those that were given, as ``languages``."""
+
+    @functools.wraps(function)
+    def gather(source_language: str | None, target_language: str | None, **others: Any) -> None:
+        given = {"source_language": source_language, "target_language": target_language}
+        function(languages={name: value for name, value in given.items() if value is not None}, **others)
+
+    source, target = (
+        click.option(
+            f"--{side}-language",
+            metavar="CODE",
+            show_default="the bundle's",
+            help=f"Language {way}, for bundles of several: a code that 'edgebert info' shows.",
+        )
+        for side, way in (("source", "of the text"), ("target", "to translate into"))
+    )
+    decorated: Callable[..., None] = source(target(gather))
+    return decorated
+
+
 def texts_options(metavar: str) -> Callable[[F], F]:
     """Add the texts to run over: arguments, the lines of ``--input``, or those of standard input."""
     texts = click.argument("texts", nargs=-1, metavar=metavar)

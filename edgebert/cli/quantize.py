@@ -66,7 +66,8 @@ def quantize(
         edgebert quantize minilm/ minilm-int8/ --calibration texts.txt
         edgebert quantize gpt2/ gpt2-int4/ --scheme int4 --block-size 64
 
-    The options int4, --block-size and --rows are for bundles that generate.
+    The options int4, --block-size and --rows are for bundles that generate or translate. An encoder that reads what is
+    to be translated is int8 always.
 
     Reports which layers were quantized, the size and speed of both, and how far the results differ.
     """

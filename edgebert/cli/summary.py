@@ -62,7 +62,8 @@ def details(bundle: Bundle) -> list[Row]:
         ("tokens", tokens(manifest.task, limits)),
         ("vocabulary", f"{limits.vocab_size:,}"),
     ]
-    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+    layers = [f"{side}_{part}" for side in ("encoder", "decoder") for part in ("layers", "attention_heads")]
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", *layers):
         if key in manifest.config:
             rows.append((key.removeprefix("num_").replace("_", " "), number(manifest.config[key])))
     return rows
@@ -70,14 +71,18 @@ def details(bundle: Bundle) -> list[Row]:
 
 def tokens(task: str, limits: Limits) -> str:
     """Say how long a text can be."""
+    if task == "translate":
+        return f"up to {limits.max_tokens:,} a text, and as many for its translation; longer ones are refused"
     if task == "generate":
         return f"up to {limits.max_tokens:,}, those of a prompt and those added to it together"
     return f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"
 
 
 def settings(bundle: Bundle) -> list[Row]:
-    """Give what the task's engine is told: pooling, labels and the like."""
-    found = bundle.manifest.settings
+    """Give what the task's engine is told: pooling, labels, languages and the like."""
+    found = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
+    if "languages" in found:
+        found["languages"] = ", ".join(found["languages"])  # all of them: their codes are what a user has to know
     return list(flatten(found)) if found else []
 
 
@@ -120,6 +125,9 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
     if len(rows) > LONG_LIST:
         most = max(list(errors.values())[1:])
         rows[1:] = [("others", f"{len(rows) - 1} outputs, off by {most:.1e} at most")]
+    if found := figures.get("translations"):
+        beams = " and ".join(map(str, found["num_beams"]))
+        rows.append(("translations", f"those of {found['sources']} texts are the same, with num_beams {beams}"))
     unoptimized = figures.get("unoptimized", {})
     return [(label, text), *((f"  {name}", error) for name, error in rows), *compared("unoptimized", unoptimized)]
 

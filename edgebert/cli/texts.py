@@ -174,6 +174,22 @@ def read_texts(file: Path, what: str = "texts") -> list[str]:
     return texts
 
 
+def split_pairs(texts: list[str], what: str) -> tuple[list[str], list[str]]:
+    """Return the first and the second text of each pair; ``what`` takes them.
+
+    Raises:
+        InputError: naming what has not exactly one tab.
+    """
+    from edgebert_runtime.errors import InputError
+
+    pairs = [text.split("\t") for text in texts]
+    for index, pair in enumerate(pairs):
+        if len(pair) != 2:
+            found = f"{len(pair) - 1} tabs" if pair[1:] else "no tab"
+            raise InputError(f"text {index} has {found}; {what} takes two texts with one tab between them")
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
 def file_size(stream: BinaryIO) -> int | None:
     """Return the size of a regular file, and None for a pipe or a terminal."""
     try:

@@ -21,9 +21,10 @@ VERBS = {
     "answer": "answer",
     "fill-mask": "fill-mask",
     "generate": "generate",
+    "translate": "translate",
 }
-# Commands that run the bundles of another command's task.
-ALSO = {"score": "generate"}
+# Commands that run the bundles of other commands' tasks.
+ALSO = {"score": ("generate", "translate")}
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Request:
         engine = edgebert_runtime.load(self.bundle, device=self.device, threads=self.threads)
         task = engine.bundle.manifest.task
         verb = VERBS.get(task)
-        if verb != ALSO.get(self.verb, self.verb):
+        if verb not in ALSO.get(self.verb, (self.verb,)):
             name = click.format_filename(self.bundle)
             raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verb or 'info'}'")
         return engine

@@ -6,23 +6,26 @@ copied to a device. onnxruntime and tokenizers are imported when the first engin
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
 from edgebert_runtime import errors
 from edgebert_runtime.answerer import Answer, Answerer
-from edgebert_runtime.bundle import Bundle, Verify
+from edgebert_runtime.bundle import Bundle, Verify, opening
 from edgebert_runtime.classifier import Classification, Classifier
 from edgebert_runtime.embedder import Embedder, EmbedResult
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import BundleError, EdgebertError
-from edgebert_runtime.generator import Generation, Generator, Prefix
+from edgebert_runtime.generator import Generator, Prefix
 from edgebert_runtime.mask_filler import Filling, MaskFiller
 from edgebert_runtime.multiple_choice import Choice, MultipleChoice
 from edgebert_runtime.reranker import Ranked, Reranker
 from edgebert_runtime.scoring import Scored
 from edgebert_runtime.session import importing
 from edgebert_runtime.tagger import Entity, Tagger
+from edgebert_runtime.translator import Translator
+from edgebert_runtime.writer import Generation
 
 __all__ = [
     "Answer",
@@ -45,6 +48,7 @@ __all__ = [
     "Reranker",
     "Scored",
     "Tagger",
+    "Translator",
     "errors",
     "load",
 ]
@@ -58,6 +62,7 @@ KINDS: tuple[type[Engine], ...] = (
     Answerer,
     MaskFiller,
     Generator,
+    Translator,
 )
 ENGINES = {task: kind for kind in KINDS for task in kind.tasks}
 
@@ -68,7 +73,8 @@ def load(
     """Open the bundle in ``folder`` and return the engine of its task.
 
     The classes are :class:`Embedder`, :class:`Classifier` (tasks classify and next-sentence), :class:`Reranker`,
-    :class:`MultipleChoice`, :class:`Tagger`, :class:`Answerer`, :class:`MaskFiller` and :class:`Generator`.
+    :class:`MultipleChoice`, :class:`Tagger`, :class:`Answerer`, :class:`MaskFiller`, :class:`Generator` and
+    :class:`Translator`.
     ``device`` is ``cpu``, ``cuda``, ``cuda:N`` or ``auto``; ``threads`` defaults to what affinity and control group
     allow. ``verify="size"`` skips hashing the files.
 
@@ -76,9 +82,10 @@ def load(
         BundleError: if the folder is no intact bundle, or of a task that this version does not run.
         DeviceError: if the device cannot be had.
     """
-    with importing():
-        bundle = Bundle.open(folder, verify)
-    task = bundle.manifest.task
-    if task not in ENGINES:
-        raise BundleError(f"{bundle.path} is a bundle of task {task!r}; this edgebert runs {', '.join(ENGINES)}")
-    return ENGINES[task](bundle, device=device, threads=threads)
+    with contextlib.ExitStack() as until_checked:
+        with importing():
+            bundle = until_checked.enter_context(opening(folder, verify))
+        task = bundle.manifest.task
+        if task not in ENGINES:
+            raise BundleError(f"{bundle.path} is a bundle of task {task!r}; this edgebert runs {', '.join(ENGINES)}")
+        return ENGINES[task](bundle, device=device, threads=threads)

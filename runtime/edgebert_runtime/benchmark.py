@@ -17,10 +17,12 @@ from edgebert_runtime.classifier import Classifier
 from edgebert_runtime.embedder import Embedder
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generator import Generator
 from edgebert_runtime.mask_filler import MaskFiller
 from edgebert_runtime.multiple_choice import MultipleChoice
 from edgebert_runtime.reranker import Reranker
 from edgebert_runtime.tagger import Tagger
+from edgebert_runtime.translator import Translator
 
 SEED = 7
 SENTENCES = 256
@@ -28,6 +30,7 @@ SENTENCES = 256
 MEAN_TOKENS, SPREAD = 30.0, 0.6
 LEAST_RUNS = 3
 NEW_TOKENS = 32
+BEAMS = 4
 
 
 def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
@@ -36,15 +39,16 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
     ``latency`` is of one text of 16 and of 128 tokens, in milliseconds; ``throughput`` of 256 texts of 3 to 256
     tokens in one call. Where a task takes pairs, a text is a pair, for multiple-choice a prompt with one of two
     choices; a question with both is timed. For generate, ``latency`` is that of the first token after prompts of 32
-    and 512 tokens, and ``throughput`` counts 32 new tokens after one short prompt, and after eight together. Peak
-    memory is that of the whole process, everything it did before included.
+    and 512 tokens, and ``throughput`` counts 32 new tokens after one short prompt, and after eight together; for
+    translate the same after sources, and with beams as well. Peak memory is that of the whole process, everything it
+    did before included.
 
     Raises:
         InputError: if ``seconds`` is not a positive number.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
         raise InputError(f"seconds={seconds!r:.60} is not a positive number")
-    make = decoder_figures if engine.bundle.manifest.task == "generate" else encoder_figures
+    make = decoder_figures if engine.bundle.manifest.task in WRITING else encoder_figures
     figures = make(engine, seconds)
     memory = peak_memory()  # before a second engine is loaded to see how long that takes
     start = time.perf_counter()
@@ -78,20 +82,29 @@ def encoder_figures(engine: Engine, seconds: float) -> dict[str, Any]:
 
 
 def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
-    """Measure the time to the first token after short and long prompts, and the new tokens a second after that."""
-    longest = engine.max_tokens - NEW_TOKENS
+    """Measure the time to the first token after short and long texts, and the new tokens a second after that."""
+    translates = engine.bundle.manifest.task == "translate"
+    longest = engine.max_tokens if translates else engine.max_tokens - NEW_TOKENS
     lengths = sorted({max(1, min(n, longest)) for n in (32, 512)})
-    latency = {f"first_after_{n}_tokens": latency_of(continued(engine, [n], 1), seconds / 4) for n in lengths}
+    searches = [(count, beams) for beams in (1, *((BEAMS,) if translates else ())) for count in (1, 8)]
+    each = seconds / (len(lengths) + len(searches))
+    latency = {f"first_after_{n}_tokens": latency_of(continued(engine, [n], 1), each) for n in lengths}
     throughput = {}
-    for count in (1, 8):
-        times = repeat(continued(engine, [lengths[0]] * count, NEW_TOKENS), seconds / 4)
-        throughput[f"tokens_per_second_of_{count}"] = round(count * NEW_TOKENS / float(np.median(times)), 1)
+    for count, beams in searches:
+        times = repeat(continued(engine, [lengths[0]] * count, NEW_TOKENS, beams), each)
+        name = f"tokens_per_second_of_{count}" + (f"_with_{beams}_beams" if beams > 1 else "")
+        throughput[name] = round(count * NEW_TOKENS / float(np.median(times)), 1)
     return {"latency": latency, "throughput": {"new_tokens": NEW_TOKENS, **throughput}}
 
 
-def continued(engine: Any, lengths: Sequence[int], new: int) -> Callable[[], object]:
-    """Return what adds so many tokens to prompts of these lengths."""
-    return functools.partial(engine.generate, ids(engine, lengths), max_new_tokens=new, eos_token_id=None)
+def continued(engine: Any, lengths: Sequence[int], new: int, beams: int = 1) -> Callable[[], object]:
+    """Return what makes so many tokens of texts of these lengths."""
+    call = WRITING[engine.bundle.manifest.task]
+    asked: dict[str, Any] = {"max_new_tokens": new, "num_beams": beams}
+    asked |= {"eos_token_id": None, "forced_eos_token_id": None}  # so that none has fewer
+    if languages := getattr(engine, "languages", ()):
+        asked["target_language"] = engine.target_language or languages[0]
+    return functools.partial(call, engine, ids(engine, lengths), **asked)
 
 
 def workload(engine: Engine) -> list[int]:
@@ -141,7 +154,8 @@ def classify_pairs(engine: Classifier, items: Sequence[tuple[str, str]], **optio
     return engine.classify([text for text, _ in items], [pair for _, pair in items], **options)
 
 
-# What the engine of each task is asked to do, and what it is given.
+WRITING: dict[str, Callable[..., object]] = {"generate": Generator.generate, "translate": Translator.translate}
+# What the engines of the other tasks are asked to do, and what they are given.
 CALLS: dict[str, tuple[Callable[..., object], Callable[[Any, Sequence[int]], Sequence[Any]]]] = {
     "embed": (Embedder.embed, ids),
     "classify": (Classifier.classify, ids),

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from edgebert_runtime.device_errors import explain_run
-from edgebert_runtime.session import Session, check_process, import_onnxruntime
+from edgebert_runtime.session import Runnable, Session, check_process, import_onnxruntime
 
 
 class Binding:
@@ -43,3 +43,29 @@ class Binding:
             self.session.inner.run_with_iobinding(self.inner)
         except Exception as error:  # its exceptions share no base class but this
             raise explain_run(error) from error
+
+
+class Copies:
+    """The same over a session of the caller's own: what it gives is copied into the arrays."""
+
+    def __init__(self, session: Runnable) -> None:
+        self.session = session
+        self.read: dict[str, NDArray[Any]] = {}
+        self.written: dict[str, NDArray[Any]] = {}
+
+    def bind(self, array: NDArray[Any], *, read: str | None = None, written: str | None = None) -> None:
+        """Feed ``array`` to the input called ``read``, and copy the output ``written`` into it."""
+        if read is not None:
+            self.read[read] = array
+        if written is not None:
+            self.written[written] = array
+
+    def run(self) -> None:
+        """Compute the outputs that are bound."""
+        for array, output in zip(self.written.values(), self.session.run(list(self.written), self.read), strict=True):
+            array[...] = output
+
+
+def bind_to(session: Runnable) -> Binding | Copies:
+    """Return what binds a session to arrays."""
+    return Binding(session) if isinstance(session, Session) else Copies(session)

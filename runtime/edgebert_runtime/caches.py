@@ -6,17 +6,18 @@ Two kinds, after the two ways in which graphs handle the past, with the same met
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgebert_runtime.binding import Binding
-from edgebert_runtime.causal_graph import CausalGraph
+from edgebert_runtime.causal_graph import LOGITS, CausalGraph
 from edgebert_runtime.session import Runnable, Session
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Outputs = list[NDArray[Any]]
 
 
 class Cache(Protocol):
@@ -24,10 +25,11 @@ class Cache(Protocol):
 
     lengths: Ints
 
-    def run(self, ids: Ints, counts: Ints, wanted: Ints) -> Floats:
-        """Append the first ``counts`` (rows,) of the tokens ``ids`` (rows, seq), and return logits (n, vocab).
+    def run(self, ids: Ints, counts: Ints, wanted: Ints, outputs: Sequence[str] = LOGITS, best: int = 1) -> Outputs:
+        """Append the first ``counts`` (rows,) of the tokens ``ids`` (rows, seq), and return the ``outputs`` named.
 
-        ``wanted`` (n,) are the tokens whose logits are asked for: row * seq + position.
+        These are logits (n, vocab), or ids and log-probabilities (n, best) of the ``best`` next tokens. ``wanted``
+        (n,) are the tokens that they are asked for: row * seq + position. The arrays hold until the next call.
         """
 
     def take(self, parents: Ints) -> None:
@@ -58,7 +60,7 @@ class GrowingCache:
         self.mask = np.ones((rows, self.past[0].shape[2]), np.int64)
         self.lengths = self.mask.sum(1)
 
-    def run(self, ids: Ints, counts: Ints, wanted: Ints) -> Floats:
+    def run(self, ids: Ints, counts: Ints, wanted: Ints, outputs: Sequence[str] = LOGITS, best: int = 1) -> Outputs:
         """Append tokens; see :class:`Cache`."""
         rows, seq = ids.shape
         if not self.past:
@@ -67,13 +69,17 @@ class GrowingCache:
             self.lengths = np.zeros(rows, np.int64)
         new = (np.arange(seq) < counts[:, None]).astype(np.int64)
         self.mask = np.concatenate([self.mask, new], 1)
-        feeds = {"input_ids": ids, "attention_mask": self.mask, "logits_indices": wanted}
-        outputs = self.session.run(
-            ["logits", *self.graph.presents], {**feeds, **dict(zip(self.graph.pasts, self.past, strict=True))}
-        )
-        self.past = list(outputs[1:])
+        feeds = {
+            "input_ids": ids,
+            "attention_mask": self.mask,
+            "logits_indices": wanted,
+            "top_k": np.array([best]),
+            **dict(zip(self.graph.pasts, self.past, strict=True)),
+        }
+        found = self.session.run([*outputs, *self.graph.presents], feeds)
+        self.past = list(found[len(outputs) :])
         self.lengths = self.lengths + counts
-        return outputs[0]
+        return list(found[: len(outputs)])
 
     def take(self, parents: Ints) -> None:
         """Reorder rows; see :class:`Cache`."""
@@ -105,8 +111,9 @@ class SharedCache:
         # (keys and values of all layers, rows, heads, capacity, head_dim), touched as far as it is used
         self.buffers = np.empty((len(graph.pasts), rows, graph.num_heads, capacity, graph.head_dim), np.float32)
         self.lengths = np.zeros(0, np.int64)
-        self.origins = np.zeros(0, np.int64)  # rows with the same origin have the same first tokens, so many:
-        self.common = np.zeros(0, np.int64)
+        # (rows, capacity) what was written to each place: equal numbers, equal contents
+        self.written = np.full((rows, capacity), -1, np.int64)
+        self.writes = 0
         self.step: Step | None = None
 
     def start(self, prefix: Sequence[Floats], rows: int) -> None:
@@ -114,81 +121,89 @@ class SharedCache:
         length = prefix[0].shape[2]
         for buffer, part in zip(self.buffers, prefix, strict=True):
             buffer[:rows, :, :length] = part
-        self.lengths, self.common = np.full(rows, length, np.int64), np.full(rows, length, np.int64)
-        self.origins = np.arange(rows)
+        self.lengths = np.full(rows, length, np.int64)
+        self.written[:rows, :length] = -2
 
-    def run(self, ids: Ints, counts: Ints, wanted: Ints) -> Floats:
+    def run(self, ids: Ints, counts: Ints, wanted: Ints, outputs: Sequence[str] = LOGITS, best: int = 1) -> Outputs:
         """Append tokens; see :class:`Cache`."""
         rows, seq = ids.shape
         if not len(self.lengths):
             self.lengths = np.zeros(rows, np.int64)
         if seq == 1 and self.lengths.all():
-            return self.advance(ids)
+            return self.advance(ids, outputs, best)
         self.step = None
         if rows == 1 or not self.lengths.any():
-            logits = self.append(0, ids, counts, wanted)
+            found = self.append(slice(0, rows), ids, counts, wanted, outputs, best)
         else:  # with a past, the kernel takes several new tokens of one row at a time
-            parts = [wanted[wanted // seq == row] % seq for row in range(rows)]
-            logits = np.concatenate(
-                [
-                    self.append(row, ids[row : row + 1, :n], counts[row : row + 1], parts[row])
-                    for row, n in enumerate(counts)
-                ]
-            )
+            parts = []
+            for row, n in enumerate(counts):
+                one, own = slice(row, row + 1), wanted[wanted // seq == row] % seq
+                parts.append(self.append(one, ids[one, :n], counts[one], own, outputs, best))
+            found = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        for row, (length, count) in enumerate(zip(self.lengths.tolist(), counts.tolist(), strict=True)):
+            self.note(slice(row, row + 1), slice(length, length + count))
         self.lengths = self.lengths + counts
-        self.origins, self.common = np.arange(rows), self.lengths.copy()
-        return logits
+        return found
 
-    def append(self, first: int, ids: Ints, counts: Ints, wanted: Ints) -> Floats:
-        """Append to the rows from ``first`` on, and return the logits that are ``wanted`` of them."""
-        rows, seq = ids.shape
-        past = int(self.lengths[first])
-        mask = np.ones((rows, past + seq), np.int64)
+    def note(self, rows: slice | Ints, columns: slice | Ints) -> None:
+        """Note that something new was written to some places."""
+        places = self.written[rows, columns]
+        self.written[rows, columns] = self.writes + np.arange(places.size).reshape(places.shape)
+        self.writes += places.size
+
+    def append(self, rows: slice, ids: Ints, counts: Ints, wanted: Ints, outputs: Sequence[str], best: int) -> Outputs:
+        """Append to some of the rows, which are equally long, and return the outputs that are ``wanted`` of them."""
+        past, seq = int(self.lengths[rows.start]), ids.shape[1]
+        mask = np.ones((len(ids), past + seq), np.int64)
         mask[:, past:] = np.arange(seq) < counts[:, None]
-        logits = np.empty((len(wanted), self.graph.vocab_size), np.float32)
-        self.bind(slice(first, first + rows), np.ascontiguousarray(ids), mask, wanted, logits).run()
-        return logits
+        binding, found = self.bind(rows, np.ascontiguousarray(ids), mask, wanted, outputs, best)
+        binding.run()
+        return found
 
-    def advance(self, ids: Ints) -> Floats:
-        """Append one token to every row, and return the logits (rows, vocab) that follow."""
-        rows = len(ids)
-        if self.step is None or len(self.step.ids) != rows:
-            self.step = Step(self, rows)
+    def advance(self, ids: Ints, outputs: Sequence[str], best: int) -> Outputs:
+        """Append one token to every row, and return what is asked for of what follows."""
+        key = (len(ids), len(outputs), best)
+        if self.step is None or self.step.key != key:
+            self.step = Step(self, key, outputs)
         step = self.step
         step.ids[:] = ids
         step.mask[:] = np.arange(step.mask.shape[1]) <= self.lengths[:, None]
         step.binding.run()
+        self.note(np.arange(len(ids)), self.lengths)
         self.lengths = self.lengths + 1
-        return step.logits
+        return step.found
 
-    def bind(self, rows: slice, ids: Ints, mask: Ints, wanted: Ints, logits: Floats) -> Binding:
-        """Bind the graph to some of the rows."""
+    def bind(
+        self, rows: slice, ids: Ints, mask: Ints, wanted: Ints, outputs: Sequence[str], best: int
+    ) -> tuple[Binding, Outputs]:
+        """Bind the graph to some of the rows, and to arrays for its outputs."""
         binding = Binding(self.session)
-        for array, name in ((ids, "input_ids"), (mask, "attention_mask"), (wanted, "logits_indices")):
+        inputs = {"input_ids": ids, "attention_mask": mask, "logits_indices": wanted, "top_k": np.array([best])}
+        for name, array in inputs.items():
             binding.bind(array, read=name)
         for buffer, past, present in zip(self.buffers, self.graph.pasts, self.graph.presents, strict=True):
             binding.bind(buffer[rows], read=past, written=present)
-        binding.bind(logits, written="logits")
-        return binding
+        found = [self.graph.empty(name, len(wanted), best) for name in outputs]
+        for name, array in zip(outputs, found, strict=True):
+            binding.bind(array, written=name)
+        return binding, found
 
     def take(self, parents: Ints) -> None:
-        """Reorder rows, copying those that move; see :class:`Cache`."""
-        moved = np.flatnonzero(parents != np.arange(len(parents)))
-        known = moved[moved < len(self.lengths)]
-        alike = known[self.origins[known] == self.origins[parents[known]]]
-        # Rows of one prompt, such as its beams, have the prompt in common and differ behind it.
-        start = int(self.common[self.origins[parents[alike]]].min(initial=1 << 62))
-        copies = [self.copied(alike, parents[alike], start)]
-        strange = np.setdiff1d(moved, alike)
-        copies.append(self.copied(strange, parents[strange], 0))
-        for rows, columns, contents in copies:  # only now: a row may be both read and written
-            self.buffers[:, rows, :, columns] = contents
-        self.lengths, self.origins = self.lengths[parents], self.origins[parents]
+        """Reorder rows, copying what differs; see :class:`Cache`.
 
-    def copied(self, rows: Ints, sources: Ints, start: int) -> tuple[Ints, slice, Floats]:
-        """Return what ``rows`` are to hold from the token ``start`` on, which ``sources`` hold now."""
-        columns = slice(start, int(self.lengths[sources].max(initial=0)))
-        return rows, columns, self.buffers[:, sources, :, columns]
+        Beams have a past in common, so that it is often only the last tokens.
+        """
+        copies = []
+        for row in np.flatnonzero(parents != np.arange(len(parents))).tolist():
+            parent = parents[row]
+            length = int(self.lengths[parent])
+            differ = self.written[row, :length] != self.written[parent, :length]
+            columns = slice(int(differ.argmax()) if differ.any() else length, length)
+            copies.append((row, columns, self.buffers[:, parent, :, columns].copy()))
+        for row, columns, contents in copies:  # only now: a row may be both read and written
+            self.buffers[:, row, :, columns] = contents
+        self.lengths = self.lengths[parents]
+        self.written[: len(parents)] = self.written[parents]
 
     def keep(self, length: int) -> None:
         """Shorten the only row; see :class:`Cache`."""
@@ -202,9 +217,9 @@ class SharedCache:
 class Step:
     """The arrays of a step in which every row gets one token, bound once."""
 
-    def __init__(self, cache: SharedCache, rows: int) -> None:
-        capacity = cache.buffers.shape[3]
+    def __init__(self, cache: SharedCache, key: tuple[int, int, int], outputs: Sequence[str]) -> None:
+        self.key = key
+        rows, _, best = key
         self.ids = np.zeros((rows, 1), np.int64)
-        self.mask = np.zeros((rows, capacity), np.int64)
-        self.logits = np.empty((rows, cache.graph.vocab_size), np.float32)
-        self.binding = cache.bind(slice(0, rows), self.ids, self.mask, np.arange(rows), self.logits)
+        self.mask = np.zeros((rows, cache.buffers.shape[3]), np.int64)
+        self.binding, self.found = cache.bind(slice(0, rows), self.ids, self.mask, np.arange(rows), outputs, best)

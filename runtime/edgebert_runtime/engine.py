@@ -29,7 +29,7 @@ logger = logging.getLogger("edgebert")
 # Rows are read, tokenized and sorted by length so many at a time. The next ones are prepared while these run.
 WINDOW = 512
 MAX_BATCH_TOKENS = 1 << 24
-INPUTS = {"input_ids", "attention_mask", "token_type_ids", "logits_indices"}
+INPUTS = {"input_ids", "attention_mask", "token_type_ids", "logits_indices", "top_k"}
 
 Floats = NDArray[np.float32]
 Progress = Callable[[int, "int | None"], None]
@@ -50,6 +50,7 @@ class Engine:
     """
 
     tasks: ClassVar[tuple[str, ...]]
+    graphs: ClassVar[tuple[str, ...]] = ("model",)  # the first one reads the texts
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     state: ClassVar[tuple[str, ...]] = ()  # how inputs begin that a graph gets from its own outputs
 
@@ -62,9 +63,12 @@ class Engine:
         session: Runnable | None = None,
     ) -> None:
         manifest = bundle.manifest
-        if manifest.task not in self.tasks or len(manifest.graphs) != 1:
+        if manifest.task not in self.tasks:
             wanted = " or ".join(self.tasks)
             raise BundleError(f"{bundle.path} is a bundle of task {manifest.task!r}, not of {wanted}")
+        if manifest.graphs.keys() != set(self.graphs):
+            found, wanted = ", ".join(manifest.graphs), ", ".join(self.graphs)
+            raise BundleError(f"{bundle.path} has the graphs {found}, the task is run by {wanted}; export again")
         limits = manifest.limits
         if not 0 < limits.default_tokens <= limits.max_tokens:
             raise BundleError(
@@ -76,14 +80,14 @@ class Engine:
         self._arguments = (device, threads)
         self._own_session = session is None
         self._process = os.getpid()
-        (graph,) = manifest.graphs.values()
+        graph = manifest.graphs[self.graphs[0]]
         self._inputs = tuple(spec.name for spec in graph.inputs)
         if unknown := sorted(name for name in set(self._inputs) - INPUTS if not name.startswith(self.state)):
             raise BundleError(f"{bundle.path / graph.file} asks for inputs {unknown}, which no text gives")
         self._shapes = {spec.name: spec.shape for spec in graph.outputs}
         if missing := sorted(set(self.outputs) - self._shapes.keys()):
             raise BundleError(f"{bundle.path / graph.file} has no output {', '.join(missing)}; export again")
-        self._tokenizer = Tokenizer.load(bundle.path / TOKENIZER_NAME, limits.vocab_size, self._recognised())
+        self._tokenizer = self._load_tokenizer()
         self._setup()
         self._workers = Workers(bundle, graph.file, device, threads, session)
 
@@ -108,6 +112,11 @@ class Engine:
     def threads(self) -> int:
         """The number of threads that a call keeps busy."""
         return self._workers.threads
+
+    def _load_tokenizer(self) -> Tokenizer:
+        """Load what makes token ids of texts."""
+        file, size = self.bundle.path / TOKENIZER_NAME, self.bundle.manifest.limits.vocab_size
+        return Tokenizer.load(file, size, self._recognised())
 
     def _recognised(self) -> str | None:
         """Return the special token that texts may contain, None if they may contain none."""

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from edgebert_runtime.caches import Cache, Floats, GrowingCache, SharedCache
 from edgebert_runtime.causal_graph import PAST, CausalGraph
 from edgebert_runtime.continuing import Lookup, Rows, prefill
-from edgebert_runtime.decoding import Continues, FinishReason, Hypothesis, Options, read_text, search, stream
-from edgebert_runtime.engine import Engine, Progress
+from edgebert_runtime.decoding import Continues, Options, search, stream
+from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.inputs import Errors, Item, check_whole, iterate
+from edgebert_runtime.inputs import Errors, Item, iterate
 from edgebert_runtime.scoring import Scored, score_rows
 from edgebert_runtime.session import Session
+from edgebert_runtime.writer import Writer, check_budget, check_stream, numbered, pieces
 
 MAX_NEW_TOKENS = 128
 # Tokens of a batch, those to come included, that are remembered at a time: 75 kB each for GPT-2.
 MAX_BATCH_TOKENS = 4096
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What continues a prompt.
-
-    ``text`` is the new text only; ``tokens`` and ``token_logprobs``, ``score`` and ``finish_reason`` are those of
-    :class:`~edgebert_runtime.decoding.Hypothesis`.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    token_logprobs: tuple[float, ...]
-    score: float
-    finish_reason: FinishReason
 
 
 @dataclass(frozen=True)
@@ -52,7 +38,7 @@ class Prompt:
     ids: list[int]
 
 
-class Generator(Engine):
+class Generator(Writer):
     """Continuations of texts. One may be shared by threads; it pickles as its folder and options.
 
     ``decoding`` are the bundle's own options, which those of a call go before.
@@ -68,11 +54,8 @@ class Generator(Engine):
 
     def _setup(self) -> None:
         """Read the settings."""
-        manifest = self.bundle.manifest
-        (spec,) = manifest.graphs.values()
-        self._graph = CausalGraph.of(spec)
-        self.decoding: dict[str, Any] = dict(manifest.decoding)
-        Options.read({"max_new_tokens": MAX_NEW_TOKENS, **self.decoding})
+        super()._setup()
+        self._graph = CausalGraph.of(self.bundle.graph("model"))
 
     def generate(
         self,
@@ -100,9 +83,7 @@ class Generator(Engine):
             LimitError: for a prompt that leaves no room.
         """
         chosen = self._read_options(options)
-        budget = MAX_BATCH_TOKENS
-        if max_batch_tokens is not None:
-            budget = check_whole("max_batch_tokens", max_batch_tokens, 1, None)
+        budget = check_budget(max_batch_tokens, MAX_BATCH_TOKENS)
         if lookup and chosen.num_beams * chosen.num_return_sequences > 1:
             raise InputError("lookup guesses for one sequence at a time; leave out num_beams and num_return_sequences")
         found = [self._prompt(item, i, prefix, errors) for i, item in enumerate(iterate(prompts, "generate([text])"))]
@@ -110,7 +91,8 @@ class Generator(Engine):
         done = 0
         for batch in self._batches(found, chosen, 1 if lookup else budget):
             model, logits = self._prefill(batch, chosen, prefix, lookup)
-            hypotheses = search(model, logits, [p.ids for p in batch], numbered(chosen, batch), **self._reading())
+            asked = numbered(chosen, [prompt.number for prompt in batch])
+            hypotheses = search(model, logits, [prompt.ids for prompt in batch], asked, **self._reading())
             for prompt, several in zip(batch, hypotheses, strict=True):
                 made = [self._generation(one, chosen) for one in several]
                 results[prompt.number] = made if chosen.num_return_sequences > 1 else made[0]
@@ -138,19 +120,14 @@ class Generator(Engine):
             LimitError: for a prompt that leaves no room.
         """
         chosen = self._read_options(options)
-        if chosen.num_return_sequences > 1:
-            raise InputError(f"num_return_sequences={chosen.num_return_sequences} cannot be streamed; leave it out")
+        check_stream(chosen)
         batch = [self._prompt(prompt, 0, prefix, errors)]
-        if chosen.mode == "beam":
-            raise InputError(f"num_beams={chosen.num_beams} cannot be streamed; leave it out")
         return self._pieces(batch, chosen, prefix, lookup)
 
     def _pieces(self, batch: list[Prompt], options: Options, prefix: Prefix | None, lookup: bool) -> Iterator[str]:
         """Yield the pieces of the only prompt."""
         model, logits = self._prefill(batch, options, prefix, lookup)
-        for step in stream(model, logits, [batch[0].ids], numbered(options, batch), **self._reading()):
-            if step.pieces[0]:
-                yield step.pieces[0]
+        yield from pieces(stream(model, logits, [batch[0].ids], options, **self._reading()))
 
     def prefix(self, text: Item, *, errors: Errors = "strict") -> Prefix:
         """Compute the beginning that several prompts share, for ``generate(..., prefix=...)``.
@@ -184,7 +161,7 @@ class Generator(Engine):
         Raises:
             InputError: naming the text or option that cannot be used.
         """
-        budget = 512 if max_batch_tokens is None else check_whole("max_batch_tokens", max_batch_tokens, 1, None)
+        budget = check_budget(max_batch_tokens, 512)
         options = self._check(errors=errors)
         rows = []
         for index, item in enumerate(iterate(texts, "score([text])")):
@@ -261,27 +238,9 @@ class Generator(Engine):
             cache.start(prefix.past, len(batch))
         logits = prefill(cache, [prompt.ids[skipped:] for prompt in batch])
         if lookup:
-            return Lookup(cache, batch[0].ids, longest), logits
-        return Rows(cache), logits
+            return Lookup(cache, self._graph.vocab_size, batch[0].ids, longest), logits
+        return Rows(cache, self._graph.vocab_size), logits
 
     def _reading(self) -> dict[str, Any]:
         """Return what a search has to know of the bundle."""
         return {"limit": self.max_tokens, "decode": self._decode}
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids, special tokens left out."""
-        text: str = self._tokenizer.inner.decode(list(ids), skip_special_tokens=True)
-        return text
-
-    def _generation(self, found: Hypothesis, options: Options) -> Generation:
-        """Turn what a search found into a result."""
-        text = read_text(found, self._decode, options.stop)
-        return Generation(text, found.tokens, found.token_logprobs, found.score, found.finish_reason)
-
-
-def numbered(options: Options, batch: list[Prompt]) -> Options:
-    """Let the caller's function over allowed tokens see the numbers of prompts in the whole call."""
-    allowed = options.prefix_allowed_tokens_fn
-    if allowed is None:
-        return options
-    return replace(options, prefix_allowed_tokens_fn=lambda row, tokens: allowed(batch[row].number, tokens))

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgebert_runtime.batching import pad, plan_batches
 from edgebert_runtime.caches import Cache, Floats, Ints
-from edgebert_runtime.decoding.model import Doubles
+from edgebert_runtime.decoding.model import Continues, Doubles
 from edgebert_runtime.decoding.ranking import log_norms
 
 Progress = Callable[[int, "int | None"], None]
@@ -71,7 +71,7 @@ def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], Cach
     ids, mask = pad(rows)
     counts = mask.sum(1)
     wanted = np.flatnonzero(np.arange(ids.shape[1]) < counts[:, None] - 1)
-    logits = make_cache(*ids.shape).run(ids, counts, wanted)
+    (logits,) = make_cache(*ids.shape).run(ids, counts, wanted)
     logprobs = chosen(logits, np.concatenate([row[1:] for row in rows]))
     return np.split(logprobs, np.cumsum(counts - 1)[:-1])
 
@@ -88,12 +88,30 @@ def score_long(row: list[int], make_cache: Callable[[int, int], Cache], position
             last = min(start + piece.shape[1], len(row) - 1)  # nothing follows the last token
             first = max(start, scored)
             wanted = np.arange(first, last) if last > first else np.array([start])  # at least one
-            logits = cache.run(piece, np.array([piece.shape[1]]), wanted - start)
+            (logits,) = cache.run(piece, np.array([piece.shape[1]]), wanted - start)
             if last > first:
                 parts.append(chosen(logits, np.array(row[first + 1 : last + 1])))
                 scored = last
         begin = end - positions // 2
     return np.concatenate(parts)
+
+
+def score_targets(model: Continues, logits: Floats, targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Score every token of ``targets``, a token of each at a time; ``logits`` (targets, vocab) are before the first.
+
+    Targets that are complete cost nothing.
+    """
+    found: list[list[float]] = [[] for _ in targets]
+    rows = list(range(len(targets)))
+    while True:
+        tokens = np.array([targets[row][len(found[row])] for row in rows], np.int64)
+        for row, logprob in zip(rows, chosen(logits, tokens).tolist(), strict=True):
+            found[row].append(logprob)
+        parents = np.flatnonzero([len(found[row]) < len(targets[row]) for row in rows])
+        if not parents.size:
+            return found
+        rows = [rows[parent] for parent in parents]
+        logits = model.advance(parents, tokens[parents])
 
 
 def chosen(logits: Floats, tokens: Ints) -> Doubles:

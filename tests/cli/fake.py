@@ -1,9 +1,9 @@
 """An engine that needs no bundle, of the task that the bundle is called; run as a script, the command line over it.
 
 The vector of a text is ``[len(text), ord(first character), 0.1]``; scores come from the length of a text, and the
-spans of ``tag`` and ``answer`` are the words with a capital. ``generate`` says the prompt again in capitals. The text
-``slow`` takes a minute, ``boom`` raises, ``stop`` is an interrupt within exec(), where the import of a large library
-spends much of its time.
+spans of ``tag`` and ``answer`` are the words with a capital. ``generate`` and ``translate`` say the text again in
+capitals. The text ``slow`` takes a minute, ``boom`` raises, ``stop`` is an interrupt within exec(), where the import of
+a large library spends much of its time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Ge
 from edgebert_runtime.decoding import Options
 from edgebert_runtime.errors import InputError, LimitError
 
+# What the methods of engines that write take beside the options of a search.
+OWN = ("errors", "max_batch_tokens", "lookup", "split_sentences", "target_prefix", "source_language", "target_language")
 THIRD = float(np.float32(1 / 3))  # as engines give it: 0.3333333432674408
 
 
@@ -84,9 +86,14 @@ class FakeEngine:
         vectors = np.array(rows, np.float32).reshape(-1, self.dim)
         return FakeResult(vectors, counts.clip(max=limit), counts > limit)
 
+    def translate(self, texts: list[str], **options: Any) -> list[Any]:
+        if "long" in texts:
+            raise LimitError(f"text {texts.index('long')} is long; split it, or pass split_sentences=True")
+        return self.generate(texts, **options)
+
     def generate(self, prompts: list[str], **options: Any) -> list[Any]:
         self.read(prompts, options)
-        search = searched(self.decoding, options, "max_batch_tokens")
+        search = searched(self.decoding, options)
         if "full" in prompts:
             raise LimitError(f"prompt {prompts.index('full')} has 9 tokens and leaves no room in the model's 8")
         count = search.num_return_sequences
@@ -103,12 +110,13 @@ class FakeEngine:
         while prompt == "...":
             yield " and"
 
-    def score(self, texts: list[str], **options: Any) -> list[Scored]:
+    def score(self, items: Any, **options: Any) -> list[Scored]:
+        texts = ["|".join(pair) for pair in items] if self.task == "translate" else items
         counts = self.read(texts, options).tolist()
         return [Scored((7,) * n, (-THIRD,) * n, -THIRD * n, math.exp(THIRD)) for n in counts]
 
     def stream(self, texts: Any, pairs: list[str] | None = None, **options: Any) -> Iterator[Any]:
-        if self.task == "generate":
+        if self.task in ("generate", "translate"):
             yield from self.continue_one(texts, options)
             return
         if self.task == "tag":
@@ -145,10 +153,9 @@ class FakeEngine:
         return [[fillings(text, *mask.span(), words) for mask in re.finditer("_", text)] for text in texts]
 
 
-def searched(decoding: dict[str, Any], options: dict[str, Any], *own: str) -> Options:
-    """Return the options of generation, checked as an engine checks them, where the method has ``own`` ones too."""
-    others = ("errors", "lookup", *own)
-    return Options.read(decoding, **{name: value for name, value in options.items() if name not in others})
+def searched(decoding: dict[str, Any], options: dict[str, Any]) -> Options:
+    """Return the options of the search, checked as an engine checks them."""
+    return Options.read(decoding, **{name: value for name, value in options.items() if name not in OWN})
 
 
 def continuation(prompt: str, rank: int = 0) -> Generation:

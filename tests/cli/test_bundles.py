@@ -117,9 +117,9 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--scheme int4", "--scheme int4 is for models that generate"),
-        ("--rows many", "--rows many is for models that generate"),
-        ("--block-size 64", "--block-size 64 is for models that generate"),
+        ("--scheme int4", "--scheme int4 is for models that write text"),
+        ("--rows many", "--rows many is for models that write text"),
+        ("--block-size 64", "--block-size 64 is for models that write text"),
         ("--block-size 17", "--block-size 17 is not one of"),
     ],
 )

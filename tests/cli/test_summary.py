@@ -33,6 +33,7 @@ def bundle(**fields: Any) -> Any:
             {"perplexity_before": 17.123, "perplexity_after": 17.5, "token_agreement": 0.975},
             ["perplexity  17.12 -> 17.50", "generated   97.5% of the tokens are the same"],
         ),
+        ({"token_agreement": 0.5}, ["generated  50.0% of the tokens are the same"]),
         ({}, []),
     ],
 )
@@ -62,6 +63,12 @@ def test_what_was_not_measured_is_left_out() -> None:
         ({"mask_token": "[MASK]"}, [("mask token", "[MASK]")]),
         ({"labels": ["no", "yes"], "problem": "multi_label"}, [("labels", "no, yes"), ("problem", "multi_label")]),
         ({"labels": [str(i) for i in range(7)]}, [("labels", "7 values")]),
+        ({"normalize": False, "pooling": "cls"}, [("normalize", "no"), ("pooling", "cls")]),
+        ({"languages": {}, "language_style": "", "source_language": "", "target_language": ""}, []),
+        (
+            {"languages": dict.fromkeys("abcdefgh", 3), "language_style": "token", "source_language": ""},
+            [("languages", "a, b, c, d, e, f, g, h"), ("language style", "token")],
+        ),
     ],
 )
 def test_settings(settings: dict[str, Any], rows: list[tuple[str, str]]) -> None:
@@ -101,6 +108,16 @@ def test_errors_of_a_cache_are_one_line() -> None:
     assert rows[1:] == [("  logits", "off by 2.0e-06"), ("  others", "12 outputs, off by 1.1e-06 at most")]
 
 
+def test_translations_are_counted() -> None:
+    figures = parity(logits=1e-6, top_logprobs=2e-6) | {"translations": {"sources": 4, "num_beams": [1, 4]}}
+    rows = summary.compared("cpu", figures)
+    assert rows[1:] == [
+        ("  logits", "off by 1.0e-06"),
+        ("  top_logprobs", "off by 2.0e-06"),
+        ("  translations", "those of 4 texts are the same, with num_beams 1 and 4"),
+    ]
+
+
 def test_verification_names_what_was_done_only() -> None:
     assert summary.verified({"files": 3}) == [("files", "3 files are what the manifest lists")]
     rows = summary.verified({"files": 3, "reference": parity(a=1e-6, b=2e-6)})
@@ -115,7 +132,12 @@ def test_defaults_of_generation_have_the_names_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "text"), [("generate", "1,024, those of a prompt"), ("embed", "1,024 a text; cut at 8")]
+    ("task", "text"),
+    [
+        ("generate", "1,024, those of a prompt"),
+        ("embed", "1,024 a text; cut at 8"),
+        ("translate", "1,024 a text, and as many"),
+    ],
 )
 def test_how_long_a_text_can_be(task: str, text: str) -> None:
     assert text in summary.tokens(task, Limits(50257, 1024, 8))

@@ -202,7 +202,31 @@ def test_bundles_that_generate_are_shown_and_quantized(run: Any, task_bundle: Ta
     assert run("generate", tmp_path / "q", "sun", "--max-new-tokens", "3").exit_code == 0
 
 
-@pytest.mark.parametrize("task", [task for task in VERBS if task != "generate"])
+def test_translate(run: Any, task_bundle: TaskBundle) -> None:
+    folder = task_bundle("translate")
+    engine = edgebert_runtime.load(folder)
+    options = ["--max-new-tokens", "6", "--num-beams", "3"]
+    expected = engine.translate([*TEXTS, ""], max_new_tokens=6, num_beams=3)
+    found = objects(run("translate", folder, *options, "--json", stdin=f"{STDIN}\n"))
+    for item, one in zip(found, expected, strict=True):
+        assert (item["text"], item["tokens"], item["finish_reason"]) == (one.text, list(one.tokens), one.finish_reason)
+        assert same(item["score"], one.score)
+    (split,) = engine.translate(["\n".join(TEXTS)], max_new_tokens=6, split_sentences=True)
+    command = ["translate", folder, "--max-new-tokens", "6", "--whole", "--split-sentences"]
+    for more in ([], ["--stream"]):
+        assert run(*command, *more, stdin=STDIN).stdout == f"{as_it_is(split.text)}\n"
+    long = run("translate", folder, "sun", LONG * 9)
+    assert long.stderr.startswith("edgebert: error: text 2 has ")
+    assert long.stderr.endswith("the limit is 40; split it, or pass --split-sentences\n")
+    unheard = run("translate", folder, "sun", "--target-language", "de")
+    assert "--target-language de has no effect: the model knows one pair of languages" in unheard.stderr
+    (scored,) = engine.score([(TEXTS[0], TEXTS[1])])
+    (printed,) = rows(run("score", folder, f"{TEXTS[0]}\t{TEXTS[1]}"))
+    assert same(printed[0], scored.score)
+    assert "translate (seq2seq, target cpu)" in run("info", folder).stdout
+
+
+@pytest.mark.parametrize("task", [task for task in VERBS if task not in ("generate", "translate")])
 def test_bundles_of_all_tasks_are_shown_and_measured(run: Any, task_bundle: TaskBundle, task: str) -> None:
     folder = task_bundle(task)
     shown = run("info", folder)

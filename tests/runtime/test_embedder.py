@@ -249,7 +249,9 @@ def test_impossible_limits_are_refused(rewrite: Callable[..., Any], tokens: int)
 
 def test_load_returns_the_engine_of_the_task(engine: Embedder, rewrite: Callable[..., Any]) -> None:
     assert isinstance(edgebert_runtime.load(engine.bundle.path, verify="size"), Embedder)
-    with pytest.raises(BundleError, match="task 'translate'; this edgebert runs embed, classify, next-sentence"):
+    with pytest.raises(BundleError, match="task 'sing'; this edgebert runs embed, classify, next-sentence"):
+        edgebert_runtime.load(rewrite(change=lambda data: data.update(task="sing")))
+    with pytest.raises(BundleError, match="has the graphs model, the task is run by encoder, decoder; export again"):
         edgebert_runtime.load(rewrite(change=lambda data: data.update(task="translate")))
     with pytest.raises(BundleError, match="is a bundle of task 'tag', not of embed"):
         Embedder(Bundle.open(rewrite(change=lambda data: data.update(task="tag"))))
@@ -267,6 +269,7 @@ TASKS = {
     "answer": edgebert_runtime.Answerer,
     "fill-mask": edgebert_runtime.MaskFiller,
     "generate": edgebert_runtime.Generator,
+    "translate": edgebert_runtime.Translator,
 }
 
 

@@ -64,14 +64,23 @@ def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureF
     assert "edgebert" not in {record.name for record in caplog.records}  # nothing was cut
 
 
-def test_measures_generation(task_bundle: Callable[[str], Path]) -> None:
-    engine = edgebert_runtime.load(task_bundle("generate"))
+# The 64 positions of a decoder leave no room for longer texts; sources have 40 of their own.
+@pytest.mark.parametrize(("task", "lengths"), [("generate", (32,)), ("translate", (32, 40))])
+def test_measures_writing(task_bundle: Callable[[str], Path], task: str, lengths: tuple[int, ...]) -> None:
+    engine = edgebert_runtime.load(task_bundle(task))
     figures = benchmark.measure(engine, seconds=0.1)
     assert set(figures) == KEYS
-    assert set(figures["latency"]) == {"first_after_32_tokens"}  # 64 positions leave no room for more
-    assert figures["throughput"]["new_tokens"] == 32
-    assert figures["throughput"]["tokens_per_second_of_8"] > figures["throughput"]["tokens_per_second_of_1"] > 0
-    assert {*benchmark.CALLS, "generate"} == set(edgebert_runtime.ENGINES)
+    assert set(figures["latency"]) == {f"first_after_{n}_tokens" for n in lengths}
+    throughput = figures["throughput"]
+    assert throughput["new_tokens"] == 32
+    assert set(throughput) == {"new_tokens"} | {
+        f"tokens_per_second_of_{count}{beams}"
+        for count in (1, 8)
+        for beams in (("", "_with_4_beams") if task == "translate" else ("",))
+    }
+    assert throughput["tokens_per_second_of_8"] > throughput["tokens_per_second_of_1"] > 0
+    assert throughput.get("tokens_per_second_of_8_with_4_beams", 1) > 0
+    assert {*benchmark.CALLS, *benchmark.WRITING} == set(edgebert_runtime.ENGINES)
 
 
 class Counter:

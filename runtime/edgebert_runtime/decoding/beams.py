@@ -125,17 +125,22 @@ def select(top: Top, totals: Doubles, prompts: Ids, width: int) -> Candidates:
 
     ``totals`` (rows,) are the sums of the rows so far; the rows of a prompt stand together, best first.
     """
-    numbers, starts, counts = np.unique(prompts, return_index=True, return_counts=True)
-    slots = np.repeat(np.arange(len(numbers)), counts)  # (rows,) which prompt
-    ranks = np.arange(len(prompts)) - np.repeat(starts, counts)  # (rows,) which of its beams
-    k = top.ids.shape[1]
-    sums = np.full((len(numbers), int(counts.max()), k), -np.inf)
-    sums[slots, ranks] = totals[:, None] + top.logprobs
-    flat = sums.reshape(len(numbers), -1)
+    starts = np.flatnonzero(prompts != np.concatenate([[-1], prompts[:-1]]))  # the first row of each prompt
+    counts = np.diff(starts, append=len(prompts))
+    sums, k = totals[:, None] + top.logprobs, top.ids.shape[1]
+    most = int(counts.max())
+    if most * len(starts) != len(prompts):
+        slots = np.repeat(np.arange(len(starts)), counts)  # (rows,) which prompt
+        ranks = np.arange(len(prompts)) - np.repeat(starts, counts)  # (rows,) which of its beams
+        filled = np.full((len(starts), most, k), -np.inf)
+        filled[slots, ranks] = sums
+        sums = filled
+    flat = sums.reshape(len(starts), most * k)
     order = np.argsort(-flat, axis=1, kind="stable")[:, :width]  # (prompts, n)
     rows = np.minimum(starts[:, None] + order // k, len(prompts) - 1)
     places = order % k
-    return Candidates(rows, top.ids[rows, places], top.logprobs[rows, places], np.take_along_axis(flat, order, axis=1))
+    found = flat[np.arange(len(starts))[:, None], order]
+    return Candidates(rows, top.ids[rows, places], top.logprobs[rows, places], found)
 
 
 def finish(

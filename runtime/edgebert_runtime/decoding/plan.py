@@ -29,9 +29,16 @@ class Plan:
 
     @classmethod
     def of(
-        cls, logits: Floats, prompts: Sequence[Sequence[int]], options: Options, limit: int | None, decode: bool
+        cls,
+        logits: Floats,
+        prompts: Sequence[Sequence[int]],
+        options: Options,
+        limit: int | Sequence[int] | None,
+        decode: bool,
     ) -> Plan:
         """Make one for the first ``logits`` (prompts, vocab) of a model that has ``limit`` positions.
+
+        Several limits are those of each prompt.
 
         Raises:
             InputError: if an option names a token that the model does not have, or no length is set.
@@ -43,7 +50,9 @@ class Plan:
             raise InputError(f"stop={list(options.stop)!r:.60} needs a tokenizer to turn tokens into text")
         check_vocabulary(options, logits.shape[1])
         lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
-        room = np.array([room_after(prompt, int(n), options, limit) for prompt, n in enumerate(lengths)], np.int64)
+        limits = limit if isinstance(limit, Sequence) else [limit] * len(prompts)
+        rooms = [room_after(i, int(n), options, most) for i, (n, most) in enumerate(zip(lengths, limits, strict=True))]
+        room = np.array(rooms, dtype=np.int64)
         return cls(prompts, options, rules_of(options, lengths, room), room, as_ids(options.eos_token_id))
 
     def reason(self, token: int, prompt: int, length: int, stopped: bool = False) -> FinishReason | None:

@@ -20,16 +20,17 @@ def search(
     prompts: Sequence[Sequence[int]],
     options: Options,
     *,
-    limit: int | None = None,
+    limit: int | Sequence[int] | None = None,
     decode: Decode | None = None,
     keys: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return ``num_return_sequences`` continuations of each prompt, those of a beam search best first.
 
     ``logits`` (prompts, vocab) are the model's after the ``prompts``, which begin with the start token of a decoder.
-    ``limit`` is the number of positions that the model has for a prompt and its new tokens; ``decode`` turns token
-    ids into text, for stop strings. ``keys`` stand for the prompts where random numbers are made of a seed: give the
-    sources of translations, whose prompts are all alike. What a prompt gets does not depend on the others.
+    ``limit`` is the number of positions that the model has for a prompt and its new tokens, or one for each prompt;
+    ``decode`` turns token ids into text, for stop strings. ``keys`` stand for the prompts where random numbers are made
+    of a seed: give the sources of translations, whose prompts are all alike. What a prompt gets does not depend on the
+    others.
 
     Raises:
         InputError: if options do not fit the model, or leave no token.
@@ -50,7 +51,7 @@ def stream(
     prompts: Sequence[Sequence[int]],
     options: Options,
     *,
-    limit: int | None = None,
+    limit: int | Sequence[int] | None = None,
     decode: Decode | None = None,
     keys: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[Step]:

@@ -1,0 +1,121 @@
+"""How a model that knows several languages is told which of them to translate from and into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgebert_runtime.errors import BundleError, InputError
+from edgebert_runtime.tokenizer import Frame
+
+# Where the tokens of languages stand. token (Marian): that of the target before the source. bart50 (mBART-50): that of
+# the source before it, that of the target as the first one that is generated. bart25 (mBART): that of the source after
+# it, that of the target in the place of the token from which targets start.
+STYLES = ("", "token", "bart50", "bart25")
+CODE = re.compile(r"\s*>>([^<>\s]+)<<\s*")
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The tokens of two languages, None where there is none."""
+
+    source: int | None = None
+    target: int | None = None
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The languages of a bundle, each with its token, and those that hold unless a call names others."""
+
+    style: str
+    tokens: Mapping[str, int]
+    source: str
+    target: str
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any], source_size: int, target_size: int) -> Languages:
+        """Read the settings of a bundle with so many tokens of sources and of targets.
+
+        Raises:
+            BundleError: if they make no sense.
+        """
+        style, tokens = settings.get("language_style", ""), settings.get("languages", {})
+        ids = list(tokens.values()) if isinstance(tokens, dict) else [None]
+        size = source_size if style == "token" else min(source_size, target_size)
+        fit = all(type(token) is int and 0 <= token < size for token in ids)
+        if style not in STYLES or not fit or bool(style) != bool(ids):
+            raise BundleError(f"the settings have languages={tokens!r:.60} in the style {style!r:.20}; export again")
+        names = [settings.get(f"{side}_language", "") for side in ("source", "target")]
+        for name in names:
+            if not isinstance(name, str) or (style and name and name not in tokens):
+                raise BundleError(f"the settings name the language {name!r:.40}, which has no token; export again")
+        return cls(style, tokens, *names)
+
+    def direction(self, source: str | None, target: str | None) -> Direction:
+        """Return the tokens of the languages that a call names, or else of the bundle's own.
+
+        Raises:
+            InputError: naming a language that is unknown, or has no effect.
+        """
+        if source is not None and self.style in ("", "token"):
+            raise InputError(f"source_language={source!r:.40} has no effect: the model is not told what it reads")
+        if target is not None and not self.style:
+            raise InputError(f"target_language={target!r:.40} has no effect: the model knows one pair of languages")
+        return Direction(
+            self.token("source_language", self.source if source is None else source),
+            self.token("target_language", self.target if target is None else target),
+        )
+
+    def token(self, option: str, name: str) -> int | None:
+        """Return the token of a language, None for that of no name, or of a model that is not told.
+
+        Raises:
+            InputError: naming those that there are, if it has none.
+        """
+        if not self.style or not name:
+            return None
+        if name not in self.tokens:
+            raise InputError(f"{option}={name!r:.40} is not one of {', '.join(self.tokens)}")
+        return self.tokens[name]
+
+    def named(self, text: str, index: int, direction: Direction) -> tuple[str, Direction]:
+        """Return a text without the ``>>code<<`` at its beginning that Marian knows, and what that says.
+
+        Raises:
+            InputError: if the language is not known.
+        """
+        code = CODE.match(text) if self.style == "token" else None
+        if code is None:
+            return text, direction
+        if code[1] not in self.tokens:
+            raise InputError(
+                f"text {index} begins with >>{code[1]:.40}<<, which is not one of {', '.join(self.tokens)}"
+            )
+        return text[code.end() :], Direction(direction.source, self.tokens[code[1]])
+
+    def frame(self, ids: list[int], direction: Direction, frame: Frame) -> list[int]:
+        """Put the tokens of languages, and the special tokens of a source, around its ids.
+
+        Raises:
+            InputError: if nothing says which language it is to be.
+        """
+        if not self.style:
+            return frame.join(ids).ids
+        if self.style == "token":
+            return frame.join([self.required("target_language", direction.target), *ids]).ids
+        known = set(self.tokens.values())
+        ends = [token for special in frame.specials for token in special.ids if token not in known]
+        source = self.required("source_language", direction.source)
+        return [source, *ids, *ends] if self.style == "bart50" else [*ids, *ends, source]
+
+    def required(self, option: str, token: int | None) -> int:
+        """Return a token that has to be there.
+
+        Raises:
+            InputError: naming the languages, if it is not.
+        """
+        if token is None:
+            raise InputError(f"nothing says which language; pass {option}=..., one of {', '.join(self.tokens)}")
+        return token
