@@ -16,6 +16,8 @@ LABELS = {
     "classify": ("negative", "neutral", "positive"),
     "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
 }
+# The quantized forms of models that write text, by the options that make them.
+FORMS: dict[str, dict[str, str]] = {"int8": {}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
 
 
 # A shell that starts the tests in the background lets them, and every process that they start, ignore interrupts.
@@ -60,7 +62,7 @@ def task_checkpoint(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
     def make(task: str) -> Path:
         if task == "embed":
             return checkpoint
-        model_type = "gpt2" if task == "generate" else "bert"
+        model_type = {"generate": "gpt2", "translate": "marian"}.get(task, "bert")
         folder = tmp_path_factory.mktemp("tasks") / task
         return write_checkpoint(folder, task=task, model_type=model_type, labels=LABELS.get(task))
 
@@ -90,7 +92,6 @@ def decoder_bundle(
 
     The first two are float32 bundles for these targets, the others quantized forms of the one for cpu.
     """
-    forms: dict[str, dict[str, str]] = {"int8": {}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
 
     @cache
     def make(form: str) -> Path:
@@ -99,6 +100,45 @@ def decoder_bundle(
             return task_bundle("generate")
         if form == "portable":
             return export_checkpoint(task_checkpoint("generate"), folder, target="portable").path
-        return quantize_bundle(task_bundle("generate"), folder, **forms[form]).path  # type: ignore[arg-type]
+        return quantize_bundle(task_bundle("generate"), folder, **FORMS[form]).path  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def translator_checkpoint(
+    task_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """Return a function from a model type, marian if none, to the folder of a tiny checkpoint that translates."""
+
+    def make(model_type: str = "marian") -> Path:
+        return task_checkpoint("translate") if model_type == "marian" else other(model_type)
+
+    @cache
+    def other(model_type: str) -> Path:
+        return write_checkpoint(tmp_path_factory.mktemp("tasks") / model_type, task="translate", model_type=model_type)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def translator_bundle(
+    task_bundle: Callable[[str], Path],
+    translator_checkpoint: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Path]:
+    """Return a function from a form, as for ``decoder_bundle``, and a model type to a bundle that translates."""
+
+    def make(form: str, model_type: str = "marian") -> Path:
+        return made(form, model_type)
+
+    @cache
+    def made(form: str, model_type: str) -> Path:
+        folder = tmp_path_factory.mktemp("translators") / form
+        if form in FORMS:
+            return quantize_bundle(made("cpu", model_type), folder, **FORMS[form]).path  # type: ignore[arg-type]
+        if (form, model_type) == ("cpu", "marian"):
+            return task_bundle("translate")
+        return export_checkpoint(translator_checkpoint(model_type), folder, target=form).path
 
     return make

@@ -20,6 +20,8 @@ from edgebert_runtime.manifest import TensorSpec
 # Rows times columns at most, but for one row: a batch of five full contexts says no more than one of two, and takes
 # gigabytes.
 MAX_COLUMNS = 2048
+# How many of the best tokens are asked for.
+BEST = 5
 
 
 @dataclass
@@ -65,6 +67,7 @@ def decoder_grid(
             "input_ids": rng.integers(0, vocab_size, (size, new)),
             "attention_mask": mask,
             "logits_indices": choose(new_mask, rng),
+            "top_k": np.array([min(BEST, vocab_size)]),
             **pasts.make(size, past),
         }
         kinds = "/".join("".join(map(str, row)) if len(row) <= 9 else f"{row.sum()} of {len(row)}" for row in mask)

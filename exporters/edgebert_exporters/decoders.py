@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.signature import past_of
-from edgebert_runtime.causal_graph import PAST, PRESENT
+from edgebert_runtime.causal_graph import LOGITS, PAST, PRESENT, TOP
 from edgebert_runtime.manifest import TensorSpec
 from edgebert_runtime.session import Runnable, import_onnxruntime
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
+ONE = np.ones(1, np.int64)
 
 
 def adapt(session: Runnable, inputs: Sequence[TensorSpec]) -> Runnable:
@@ -41,12 +42,12 @@ class Decoder:
         feeds = self.complete(feeds)
         if not self.in_place:
             return list(self.session.run(output_names, feeds))
-        binding, logits, caches = self.bind(feeds, output_names)
+        binding, others, caches = self.bind(feeds, output_names)
         self.inner.run_with_iobinding(binding)
-        found = {name: value.numpy() for name, value in zip(logits, binding.get_outputs(), strict=False)}
+        found = {name: value.numpy() for name, value in zip(others, binding.get_outputs(), strict=False)}
         for name, value in caches.items():
             found[name] = spread(value.numpy(), feeds["attention_mask"])
-        return [found[name] for name in output_names or [*logits, *caches]]
+        return [found[name] for name in output_names or [*others, *caches]]
 
     def prepared(self, feeds: Feeds) -> Callable[[], object]:
         """Return a function that runs the graph on ``feeds`` and does nothing else, to be timed."""
@@ -62,16 +63,16 @@ class Decoder:
         return getattr(self.session, "inner", self.session)
 
     def complete(self, feeds: Feeds) -> Feeds:
-        """Add a past of no columns where there is none."""
+        """Add a past of no columns where there is none, and ask for one token where nobody says for how many."""
         batch = len(feeds["input_ids"])
         shapes = {spec.name: (batch, int(spec.shape[1]), 0, int(spec.shape[3])) for spec in self.past}
-        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | dict(feeds)
+        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
 
     def bind(self, feeds: Feeds, output_names: Sequence[str] | None) -> tuple[Any, list[str], dict[str, Any]]:
         """Bind inputs and outputs, past and present to one buffer each; they come by the names of the outputs."""
         make, mask = import_onnxruntime().OrtValue.ortvalue_from_numpy, feeds["attention_mask"]
         binding, columns = self.inner.io_binding(), mask.shape[1]
-        others = [name for name in output_names or ["logits"] if not name.startswith(f"{PRESENT}.")]
+        others = [name for name in output_names or [*LOGITS, *TOP] if not name.startswith(f"{PRESENT}.")]
         for name in others:
             binding.bind_output(name)
         caches = {}
@@ -83,7 +84,7 @@ class Decoder:
             caches[output] = value
         new = feeds["input_ids"].shape[1]
         old = np.sort(mask[:, : columns - new], axis=1)[:, ::-1]  # real tokens first
-        for name in ("input_ids", "logits_indices"):
+        for name in ("input_ids", "logits_indices", "top_k"):
             binding.bind_ortvalue_input(name, make(np.ascontiguousarray(feeds[name])))
         binding.bind_ortvalue_input("attention_mask", make(np.concatenate([old, mask[:, columns - new :]], 1)))
         return binding, others, caches

@@ -11,19 +11,17 @@ from typing import Any
 
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert_exporters.decoders import adapt
 from edgebert_exporters.golden import golden_sample
+from edgebert_exporters.opened import open_graphs
 from edgebert_exporters.parity import Progress, check_reference, silent
 from edgebert_exporters.reference import reference_of
 from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.staging import staged
 from edgebert_exporters.tasks import TaskModel, check_options, prepare
-from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
+from edgebert_exporters.writing import bytes_of, list_files, write_graphs, write_manifest, write_tokenizers
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.manifest import Limits, Manifest, Weights
-from edgebert_runtime.session import open_session
-from edgebert_runtime.tokenizer import Tokenizer
 
 log = logging.getLogger("edgebert")
 
@@ -77,23 +75,25 @@ def export_checkpoint(
 
 
 def write_bundle(folder: Path, checkpoint: Checkpoint, made: TaskModel, target: str, progress: Progress) -> Manifest:
-    """Render the graph and write everything but the verification into ``folder``."""
-    config = checkpoint.config
-    progress("render graph", 0, 1)
-    model = render(made.module, made.signature, target)
-    spec = write_graph(model, folder, "model", made.signature, single_file=target == "portable")
-    progress("render graph", 1, 1)
-    (folder / "tokenizer.json").write_text(checkpoint.tokenizer_json, encoding="utf-8")
+    """Render the graphs and write everything but the verification into ``folder``."""
+    config, models = checkpoint.config, {}
+    for done, (name, graph) in enumerate(made.graphs.items()):
+        progress("render graph", done, len(made.graphs))
+        models[name] = render(graph.module, graph.signature, target)
+    signatures = {name: graph.signature for name, graph in made.graphs.items()}
+    specs = write_graphs(models, folder, signatures, single_file=target == "portable")
+    progress("render graph", len(models), len(models))
+    write_tokenizers(folder, checkpoint.tokenizer_json, checkpoint.target_tokenizer_json)
     return Manifest(
         edgebert_version=__version__,
         family=checkpoint.family,
         task=checkpoint.task,
         target=target,
         config=dataclasses.asdict(config),
-        graphs={"model": spec},
+        graphs=specs,
         settings=made.settings,
         limits=Limits(config.vocab_size, checkpoint.max_tokens, checkpoint.default_tokens),
-        weights=Weights("fp32", weight_bytes(model)),
+        weights=Weights("fp32", bytes_of(models.values())),
         files=list_files(folder),
         decoding=checkpoint.decoding,
     )
@@ -102,9 +102,7 @@ def write_bundle(folder: Path, checkpoint: Checkpoint, made: TaskModel, target: 
 def verify_export(folder: Path, manifest: Manifest, made: TaskModel, progress: Progress) -> dict[str, Any]:
     """Open the files just written with the real engine and compare them with the reference."""
     write_manifest(folder, manifest)
-    spec = Bundle.open(folder).graph("model")
-    graph = folder / spec.file
-    session = adapt(open_session(graph), spec.inputs)
-    figures = check_reference(graph, session, reference_of(made.module), manifest, progress)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
-    return figures | {"golden": golden_sample(session, tokenizer, manifest)}
+    bundle = Bundle.open(folder)
+    session, reference = open_graphs(folder, manifest, twins=True), reference_of(made.reference)
+    figures = check_reference(folder, session, reference, manifest, progress)
+    return figures | {"golden": golden_sample(bundle, session)}

@@ -11,6 +11,8 @@ answer                       start logits over the tokens of each top1_agreement
 fill-mask                    the logits at each mask              top1_agreement, kl_mean
 generate                     the logits of what follows each      top1_agreement, kl_mean, perplexity,
                              token                                token_agreement
+translate                    the same, of translations by the     top1_agreement, kl_mean,
+                             float32 model                        token_agreement
 rerank, multiple-choice,     the number of each text              correlation
 classify with one number
 ===========================  ===================================  ==============================
@@ -33,9 +35,11 @@ import numpy.typing as npt
 
 from edgebert_exporters.greedy import token_agreement
 from edgebert_exporters.grid import Batch, Floats, row_outputs
+from edgebert_exporters.opened import ForcedTargets, interface
 from edgebert_exporters.parity import runs
 from edgebert_exporters.samples import Sample, to_batches
-from edgebert_runtime.causal_graph import PRESENT
+from edgebert_exporters.translations import translated
+from edgebert_runtime.causal_graph import PRESENT, TOP
 from edgebert_runtime.manifest import Manifest, TensorSpec
 from edgebert_runtime.session import Runnable
 
@@ -95,8 +99,11 @@ def nearest(vectors: Floats) -> Any:
 
 
 def judged(outputs: Sequence[TensorSpec]) -> list[str]:
-    """Return the names of the outputs that are results: all but the keys and values that a decoder keeps."""
-    return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.")]
+    """Return the names of the outputs that are results.
+
+    They are all but the keys and values that a decoder keeps, and the tokens that it chooses by its logits.
+    """
+    return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.") and spec.name not in TOP]
 
 
 def surprise(logits: Floats, ids: Sequence[int]) -> Doubles:
@@ -134,7 +141,7 @@ class Agreement:
     @classmethod
     def of(cls, manifest: Manifest) -> Agreement:
         """Return an empty one for the task of a manifest."""
-        single = manifest.graphs["model"].outputs[0].shape[-1] == 1
+        single = interface(manifest).outputs[0].shape[-1] == 1
         return cls(manifest.task, single, manifest.settings.get("problem") == "multi_label")
 
     def add(self, old: Floats, new: Floats) -> None:
@@ -180,7 +187,7 @@ def decisive(figures: dict[str, Any]) -> tuple[str, float]:
 
 def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Any]:
     """Compare two graphs on samples, and some samples alone with the same ones in their batch."""
-    graph, agreement, alone = manifest.graphs["model"], Agreement.of(manifest), []
+    graph, agreement, alone = interface(manifest), Agreement.of(manifest), []
     inputs, outputs = [spec.name for spec in graph.inputs], judged(graph.outputs)
     generates, surprises = manifest.task == "generate", []
     every = max(1, len(samples) // ALONE)
@@ -196,7 +203,23 @@ def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Seq
                 again = vectors_of(graph.outputs, single, after.run(outputs, single.feeds), 0)
                 alone.append(cosines(again, found))
     figures = agreement.figures() | {"alone_in_batch_cosine_min": float(np.concatenate(alone).min())}
+    if isinstance(after, ForcedTargets):
+        return figures | {"token_agreement": translation(after, manifest, samples)}
     return figures | (generation(before, after, manifest, samples, surprises) if generates else {})
+
+
+def translation(after: ForcedTargets, manifest: Manifest, samples: Sequence[Sample]) -> float:
+    """Return the share of the tokens of translations, of which samples have those before, that are the same after.
+
+    Those of a translation count up to the first that differs.
+    """
+    chosen, same = samples[:PROMPTS], []
+    most = max(len(sample.target) for sample in chosen)
+    for sample, found in zip(chosen, translated(after, manifest, [s.ids for s in chosen], most), strict=True):
+        wanted = sample.target
+        alike = [a == b for a, b in zip(wanted, found, strict=False)] + [False] * abs(len(wanted) - len(found))
+        same.append(np.cumprod(alike[1:] or [True]))
+    return float(np.concatenate(same).mean())
 
 
 def generation(
@@ -211,6 +234,6 @@ def generation(
     most = manifest.limits.max_tokens
     steps = min(NEW_TOKENS, max(1, most // 2))
     prompts = [sample.ids[: min(PROMPT_TOKENS, most - steps)] for sample in samples[:PROMPTS]]
-    inputs = manifest.graphs["model"].inputs
+    inputs = interface(manifest).inputs
     agreed = token_agreement(runs(before), runs(after), prompts, inputs, steps)
     return {"perplexity_before": old, "perplexity_after": new, "token_agreement": agreed}

@@ -8,29 +8,40 @@ import numpy as np
 
 from edgebert_exporters.fidelity import cosines, judged
 from edgebert_exporters.grid import Batch
+from edgebert_exporters.opened import interface
+from edgebert_exporters.samples import source_tokenizer
+from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import IntegrityError
-from edgebert_runtime.manifest import Manifest
 from edgebert_runtime.session import Runnable
-from edgebert_runtime.tokenizer import Tokenizer
 
 # Least cosine allowed between a quantized bundle and what it computed where it was made: other CPUs round otherwise.
 GOLDEN_COSINE = 0.999
 GOLDEN_TEXT = "The café's 2 boats — naïve, red & white — left at 7:45 [SEP] 日本"
 # Of the outputs of a head, as many numbers are kept; sentence vectors are kept whole.
 GOLDEN_NUMBERS = 64
+# Of a translation, the tokens that are taken to stand there already: the first ones of any vocabulary.
+GOLDEN_TARGET = (0, 1, 2)
 
 
-def golden_sample(session: Runnable, tokenizer: Tokenizer, manifest: Manifest) -> dict[str, Any]:
-    """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again."""
-    ids = tokenizer.encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids
-    row, generates = np.array([ids], np.int64), manifest.task == "generate"
+def golden_sample(bundle: Bundle, session: Runnable) -> dict[str, Any]:
+    """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again.
+
+    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.opened.open_graphs` opens them.
+    """
+    manifest = bundle.manifest
+    ids = source_tokenizer(bundle).encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids
+    row, last = np.array([ids], np.int64), manifest.task == "generate"
+    target = np.array([GOLDEN_TARGET[: manifest.limits.max_tokens]])
     values = {
         "input_ids": row,
         "attention_mask": np.ones_like(row),
         "token_type_ids": np.zeros_like(row),
-        "logits_indices": np.array([row.size - 1 if generates else min(1, row.size - 1)], np.int64),
+        "decoder_input_ids": target,
+        "logits_indices": np.array([row.size - 1 if last else min(1, row.size - 1)], np.int64),
     }
-    graph = manifest.graphs["model"]
+    if manifest.task == "translate":
+        values["logits_indices"] = np.array([target.size - 1])
+    graph = interface(manifest)
     batch = Batch("the golden sample", {name: values[name] for spec in graph.inputs if (name := spec.name) in values})
     outputs = [output.reshape(-1) for output in session.run(judged(graph.outputs), batch.feeds)]
     if manifest.task != "embed":
@@ -39,16 +50,16 @@ def golden_sample(session: Runnable, tokenizer: Tokenizer, manifest: Manifest) -
     return {"text": GOLDEN_TEXT, "input_ids": list(ids), "vector": vector}
 
 
-def check_golden(session: Runnable, tokenizer: Tokenizer, manifest: Manifest) -> float:
+def check_golden(bundle: Bundle, session: Runnable) -> float:
     """Compare the golden sample of the manifest with what the bundle gives now; return the cosine.
 
     Raises:
         IntegrityError: if the tokenizer gives other ids, or the graph other numbers.
     """
-    stored = manifest.verification.get("golden")
+    stored = bundle.manifest.verification.get("golden")
     if not isinstance(stored, dict):
         raise IntegrityError("the manifest holds no golden sample; export the bundle again")
-    now = golden_sample(session, tokenizer, manifest)
+    now = golden_sample(bundle, session)
     if now["input_ids"] != stored["input_ids"]:
         raise IntegrityError(f"the tokenizer gives {now['input_ids']} for the golden text, not {stored['input_ids']}")
     cosine = float(cosines(np.array([now["vector"]]), np.array([stored["vector"]]))[0])

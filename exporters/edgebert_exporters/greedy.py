@@ -23,6 +23,7 @@ def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) 
     ids, mask = pad(prompts)
     ends = np.arange(len(prompts)) * ids.shape[1] + np.array([len(prompt) - 1 for prompt in prompts])
     feeds: dict[str, npt.NDArray[Any]] = {"input_ids": ids, "attention_mask": mask, "logits_indices": ends}
+    feeds["top_k"] = np.ones(1, np.int64)
     for spec in past_of(inputs):
         feeds[spec.name] = np.zeros((len(prompts), int(spec.shape[1]), 0, int(spec.shape[3])), np.float32)
     return Batch("prompts", feeds)
@@ -31,11 +32,13 @@ def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) 
 def next_batch(batch: Batch, outputs: Sequence[npt.NDArray[Any]], tokens: Ints) -> Batch:
     """Return the batch in which each row goes on with one of ``tokens`` (rows,), from what the batch before gave."""
     rows = len(tokens)
+    present = [output for output in outputs if output.ndim == 4]
     feeds = {
         "input_ids": tokens[:, None],
         "attention_mask": np.concatenate([batch.attention_mask, np.ones((rows, 1), np.int64)], 1),
         "logits_indices": np.arange(rows),
-        **dict(zip([name for name in batch.feeds if batch.feeds[name].ndim == 4], outputs[1:], strict=True)),
+        "top_k": batch.feeds["top_k"],
+        **dict(zip([name for name in batch.feeds if batch.feeds[name].ndim == 4], present, strict=True)),
     }
     return Batch(batch.name, feeds)
 

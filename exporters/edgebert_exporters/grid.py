@@ -27,7 +27,7 @@ class Batch:
 
     ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` (batch, seq) and
     ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has keys and values of a past besides, and
-    its mask (batch, past + seq) covers them as well.
+    its mask (batch, past + seq) covers them as well. Targets, ``decoder_input_ids`` (batch, target), have no padding.
     """
 
     name: str
@@ -42,6 +42,12 @@ class Batch:
     def attention_mask(self) -> Ints:
         """Return the mask (batch, seq), 1 at real tokens, and with the columns of a past before them."""
         return self.feeds["attention_mask"]
+
+    @property
+    def read_mask(self) -> Ints:
+        """Return the mask of the tokens that ``logits_indices`` count: all those of targets, where there are any."""
+        targets = self.feeds.get("decoder_input_ids")
+        return self.new_mask if targets is None else np.ones(targets.shape, np.int64)
 
     @property
     def new_mask(self) -> Ints:
@@ -106,14 +112,19 @@ def choose(mask: Ints, rng: np.random.Generator) -> Ints:
 
 def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
     """Yield each row that has real tokens among its new ones as a batch of its own, without its padding."""
-    seq = batch.input_ids.shape[1]
+    seq = batch.read_mask.shape[1]
     for row, (mask, new) in enumerate(zip(batch.attention_mask == 1, batch.new_mask == 1, strict=True)):
         if not new.any():
             continue
         feeds = {}
         for name, x in batch.feeds.items():
             if name == "logits_indices":
-                feeds[name] = (new.cumsum() - 1)[x[x // seq == row] % seq]
+                places = x[x // seq == row] % seq
+                feeds[name] = places if "decoder_input_ids" in batch.feeds else (new.cumsum() - 1)[places]
+            elif name == "decoder_input_ids":
+                feeds[name] = x[row][None]
+            elif name == "top_k":
+                feeds[name] = x
             elif x.ndim == 4:
                 feeds[name] = x[row][:, mask[: x.shape[2]]][None]
             else:
@@ -132,7 +143,7 @@ def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray
         columns = (batch.attention_mask == 1)[:, None]
         return np.repeat(columns, int(dimensions[1]), axis=1)
     if dimensions[0] == "rows":
-        chosen: npt.NDArray[np.bool_] = real.reshape(-1)[batch.feeds["logits_indices"]]
+        chosen: npt.NDArray[np.bool_] = batch.read_mask.reshape(-1)[batch.feeds["logits_indices"]] == 1
         return chosen
     return real if "sequence" in dimensions else np.ones(len(real), np.bool_)
 
@@ -141,7 +152,7 @@ def row_outputs(dimensions: tuple[int | str, ...], batch: Batch, row: int) -> np
     """Return where, of :func:`real_outputs`, the ones of one row of the batch are."""
     real = real_outputs(dimensions, batch)
     if dimensions[0] == "rows":
-        row_of = batch.feeds["logits_indices"] // batch.input_ids.shape[1]
+        row_of = batch.feeds["logits_indices"] // batch.read_mask.shape[1]
         chosen: npt.NDArray[np.bool_] = real & (row_of == row)
         return chosen
     only = np.zeros_like(real)

@@ -13,7 +13,8 @@ On all-MiniLM-L6-v2 this takes the mean cosine to float32 from 0.993 to 0.998. A
 stays shared, with one set of factors.
 
 Tables that tokens are looked up in become uint8 with a scale for each block of a row. Where a language model's head
-multiplies by the table, it multiplies by the very same bytes.
+multiplies by the table, it multiplies by the very same bytes. For many rows at once such a table is int8 with a scale
+for each token, and what the head reads has one for each row (:meth:`Rewriter.by_rows`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SMOOTHING = 0.7
 CAPPED_PERCENT = 1
 # Numbers of a row of a table that have one scale, at most and at least; the kernels take powers of two only.
 TABLE_BLOCK, LEAST_BLOCK = 128, 16
+# What a row is divided by at least; one that is all zeros stays so.
+LEAST_MAGNITUDE = 1e-30
 
 
 def quantize_columns(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -86,6 +89,7 @@ class Rewriter:
     def __init__(self, model: ir.Model) -> None:
         self.graph = model.graph
         model.opset_imports[CONTRIB] = 1
+        self.rows: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}  # what was made of the inputs of layers
 
     def hold(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return the initializer ``name``, made from ``array`` if there is none yet."""
@@ -97,7 +101,7 @@ class Rewriter:
         return self.graph.initializers[name]
 
     def add(
-        self, before: ir.Node, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: int
+        self, before: ir.Node, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: int | list[int]
     ) -> ir.Value:
         """Insert a node with one output before another one and return the output."""
         node = ir.node(op_type, inputs, attributes=attributes, domain=domain)
@@ -161,6 +165,84 @@ class Rewriter:
             self.lookup(table, held, scales, integers.shape)
         for linear in weight.linears:
             self.product(linear, held, scales, 8, block)
+
+    def tied_rows(self, weight: Weight) -> None:
+        """Quantize a table of embeddings, and the layers that multiply by it, to int8 with a scale for each token."""
+        integers, scale = quantize_columns(weight.tables[0].weight.T)
+        held = self.hold(f"{weight.name}.int8", np.ascontiguousarray(integers.T))  # (vocab, dim)
+        scales = self.hold(f"{weight.name}.scale", scale)
+        for table in weight.tables:
+            node = table.node
+            rows = self.add(node, "Cast", self.add(node, "Gather", held, table.indices), to=int(ir.DataType.FLOAT))
+            own = self.add(node, "Unsqueeze", self.add(node, "Gather", scales, table.indices), self.hold_last_axis())
+            self.replace(node, self.add(node, "Mul", rows, own))
+        for linear in weight.linears:
+            self.by_rows(linear, held, scales)
+
+    def in_rows(self, linears: Sequence[Linear]) -> None:
+        """Quantize layers that share a weight, with a scale for each of its columns and for each row of the input."""
+        name = linears[0].name
+        integers, scale = quantize_columns(linears[0].weight)
+        held = self.hold(f"{name}.int8", np.ascontiguousarray(integers.T))  # (out, in)
+        scales = self.hold(f"{name}.scale", scale)
+        for linear in linears:
+            self.by_rows(linear, held, scales)
+
+    def by_rows(self, linear: Linear, held: ir.Value, scales: ir.Value) -> None:
+        """Multiply by an int8 weight (out, in) with a scale for each of its rows."""
+        node = linear.node
+        quantized, largest = self.normalised(node, linear.input, linear.weight.shape[0])
+        step, middle = self.row_step()
+        zeros = self.hold(f"{linear.name}.zero", np.zeros(linear.weight.shape[1], np.int8))
+        inputs = [quantized, step, middle, held, scales, zeros]
+        product = self.add(node, "Mul", self.add(node, "QGemm", *inputs, domain=CONTRIB, transB=1), largest)
+        if linear.bias is not None:
+            product = self.add(node, "Add", product, linear.bias)
+        self.replace(node, self.attend(node, product) if node.op_type == "Attention" else product)
+
+    def normalised(self, before: ir.Node, source: ir.Value, dim: int) -> tuple[ir.Value, ir.Value]:
+        """Return rows (n, ``dim``) as uint8, and their largest magnitudes (n, 1).
+
+        A row is divided by its largest magnitude, so that one fixed step rounds all rows: what a row gives does not
+        depend on the others. Layers that read the same rows share this.
+        """
+        if source not in self.rows:
+            if source.shape is not None and len(source.shape) == 3:  # batch and sequence apart
+                flat = self.hold(f"rows_of_{dim}", np.array([-1, dim], np.int64))
+                rows = self.add(before, "Reshape", source, flat)
+            else:
+                rows = source
+            largest = self.add(before, "ReduceMax", self.add(before, "Abs", rows), self.hold_last_axis(), keepdims=1)
+            least = self.hold("least_magnitude", np.array(LEAST_MAGNITUDE, np.float32))
+            largest = self.add(before, "Max", largest, least)
+            scaled = self.add(before, "Div", rows, largest)
+            self.rows[source] = self.add(before, "QuantizeLinear", scaled, *self.row_step()), largest
+        return self.rows[source]
+
+    def row_step(self) -> tuple[ir.Value, ir.Value]:
+        """Return the step by which normalised rows are rounded, and what stands for zero."""
+        return (
+            self.hold("row_step", np.array(1 / 127, np.float32)),
+            self.hold("row_middle", np.array(128, np.uint8)),
+        )
+
+    def attend(self, attention: ir.Node, qkv: ir.Value) -> ir.Value:
+        """Do what an Attention does behind its linear layer, which has made ``qkv`` (tokens, 3 * dim)."""
+        mask = attention.inputs[3]
+        assert mask is not None
+        sizes = ir.node("Concat", [self.add(attention, "Shape", mask), self.hold_last_axis()], attributes={"axis": 0})
+        self.graph.insert_before(attention, sizes)
+        packed = self.add(attention, "Reshape", qkv, sizes.outputs[0])  # (batch, seq, 3 * dim)
+        split = ir.node("Split", [packed], attributes={"axis": -1, "num_outputs": 3}, num_outputs=3)
+        options = list(attention.attributes.values())
+        mixed = ir.Node(CONTRIB, "MultiHeadAttention", [*split.outputs, None, mask], attributes=options)
+        for node in (split, mixed):
+            self.graph.insert_before(attention, node)
+        return mixed.outputs[0]
+
+    def hold_last_axis(self) -> ir.Value:
+        """Return the constant that names the last axis."""
+        return self.hold("last_axis", np.array([-1]))
 
     def lookup(self, table: Table, held: ir.Value, scales: ir.Value, shape: tuple[int, ...]) -> None:
         """Gather rows of a quantized table, ``shape`` (rows, blocks, block), by indices (batch, seq)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.decoder_grid import decoder_grid
-from edgebert_exporters.decoders import adapt
 from edgebert_exporters.greedy import check_greedy
 from edgebert_exporters.grid import Batch, Floats, Reference, encoder_grid, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.opened import ForcedTargets, interface, open_graphs
 from edgebert_exporters.signature import past_of
+from edgebert_exporters.target_grid import target_grid
+from edgebert_exporters.translations import check_translations
+from edgebert_runtime.causal_graph import TOP
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.manifest import Manifest, TensorSpec
 from edgebert_runtime.session import Runnable, import_onnxruntime
@@ -22,6 +25,8 @@ Progress = Callable[[str, int, int], None]
 
 # Largest difference allowed in float32, relative to the largest number that an output has on the grid.
 TOLERANCE = 1e-4
+# The output that names tokens, which have no distance from each other.
+CHOSEN = TOP[0]
 
 
 @dataclass
@@ -86,7 +91,11 @@ def silent(step: str, done: int, total: int) -> None:
 
 def batches_of(manifest: Manifest) -> list[Batch]:
     """Return the grid for the model of a manifest."""
-    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
+    limits, signature = manifest.limits, interface(manifest)
+    inputs = signature.inputs
+    if manifest.task == "translate":
+        (vocab_size,) = (size for size in signature.outputs[0].shape if isinstance(size, int))
+        return list(target_grid(limits, vocab_size))
     if past_of(inputs):
         return list(decoder_grid(inputs, limits.vocab_size, limits.max_tokens, manifest.target))
     segments = manifest.config.get("type_vocab_size", 1)
@@ -121,10 +130,15 @@ def check_parity(
         if problem := not_finite(outputs, results):
             raise ParityError(f"{batch.name}: the {label} graph goes wrong, {problem}; please report this model")
         for spec, found, expected in zip(outputs, results, reference(batch), strict=True):
+            if spec.name == CHOSEN:
+                continue
             if found.shape != expected.shape:
                 raise ParityError(f"{batch.name}: {spec.name} has shape {found.shape}, the reference {expected.shape}")
             real = real_outputs(spec.shape, batch)
             worst.add(spec.name, found[real], expected[real], batch.name)
+        by_name = {spec.name: array for spec, array in zip(outputs, results, strict=True)}
+        if CHOSEN in by_name and not chooses(by_name):
+            raise ParityError(f"{batch.name}: the {label} graph chooses other tokens than its logits say; report this")
         worst.batches += 1
         progress(f"verify {label}", index + 1, len(batches))
     if worst.worst.error > TOLERANCE:
@@ -135,22 +149,40 @@ def check_parity(
     return worst
 
 
+def chooses(outputs: Mapping[str, Floats]) -> bool:
+    """Say whether the best tokens that a graph chooses are those, and as likely, as its logits say.
+
+    Which of two tokens is better that are equally likely but for rounding is left open.
+    """
+    logits, (ids, logprobs) = outputs["logits"].astype(np.float64), (outputs[name] for name in TOP)
+    shifted = logits - logits.max(1, keepdims=True)
+    expected = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    best = -np.sort(-expected, axis=1)[:, : ids.shape[1]]
+    found = np.take_along_axis(expected, ids.astype(np.int64), 1)
+    return np.allclose(found, best, atol=1e-4) and np.allclose(logprobs, best, atol=1e-4)
+
+
 def check_reference(
-    graph: Path, session: Runnable, reference: Reference, manifest: Manifest, progress: Progress
+    folder: Path, session: Runnable, reference: Reference, manifest: Manifest, progress: Progress
 ) -> dict[str, Any]:
-    """Compare a graph with its reference over the whole grid, a portable one without any optimization as well.
+    """Compare the graphs in a folder with their reference over the whole grid.
+
+    Portable ones are compared without any optimization as well, and those that write text in what they write.
 
     Raises:
-        ParityError: if a difference is larger than :data:`TOLERANCE`.
+        ParityError: if a difference is larger than :data:`TOLERANCE`, or a text is another.
     """
-    batches, outputs = batches_of(manifest), manifest.graphs["model"].outputs
+    batches, signature = batches_of(manifest), interface(manifest)
+    outputs = signature.outputs
     figures = describe(check_parity(session, reference, outputs, batches, manifest.target, progress))
     if manifest.target == "portable":
-        inputs = manifest.graphs["model"].inputs
-        plain = check_parity(adapt(unoptimized(graph), inputs), reference, outputs, batches, "unoptimized", progress)
+        opened = open_graphs(folder, manifest, unoptimized, twins=True)
+        plain = check_parity(opened, reference, outputs, batches, "unoptimized", progress)
         figures["unoptimized"] = describe(plain)
-    if past_of(manifest.graphs["model"].inputs):
+    if past_of(signature.inputs):
         figures["greedy"] = check_greedy(runs(session), reference, manifest, TOLERANCE)
+    if isinstance(session, ForcedTargets):
+        figures["translations"] = check_translations(session, reference, manifest)
     return figures
 
 
@@ -182,6 +214,8 @@ def check_rows_alone(session: Runnable, outputs: Sequence[TensorSpec], batches: 
             if problem := not_finite(outputs, results):
                 raise ParityError(f"{alone.name} goes wrong, {problem}")
             for spec, found, expected in zip(outputs, together, results, strict=True):
+                if spec.name == CHOSEN:
+                    continue
                 there, here = row_outputs(spec.shape, batch, row), real_outputs(spec.shape, alone)
                 worst.add(spec.name, found[there], expected[here], alone.name)
             worst.batches += 1

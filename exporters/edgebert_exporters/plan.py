@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,8 @@ from edgebert_runtime.errors import QuantizationError
 # Smaller tables and heads gain nothing that anyone would notice, and heads have every error of theirs in the result.
 MIN_TABLE_ROWS = 4096
 MIN_HEAD_OUTPUTS = 64
-# How the name of the table of positions ends.
-POSITIONS = "position.weight"
+# How the names of tables of positions end.
+POSITIONS = ("position.weight", "sinusoids")
 
 
 @dataclass
@@ -34,6 +34,17 @@ class Plan:
         """Return how many of the eligible products will be quantized."""
         return sum(len(weight.linears) for weight in (*self.linears, *self.tables))
 
+    @classmethod
+    def merged(cls, plans: Collection[Plan]) -> Plan:
+        """Return what is done to several graphs; a table that they share is named once."""
+        tables = {weight.name: weight for plan in plans for weight in plan.tables}
+        kept = {name: reason for plan in plans for name, reason in plan.kept.items()}
+        linears = [weight for plan in plans for weight in plan.linears]
+        # Tables count by the products with them, which only one graph has.
+        for plan in plans:
+            tables |= {weight.name: weight for weight in plan.tables if weight.linears}
+        return cls(linears, list(tables.values()), kept, sum(plan.eligible for plan in plans))
+
     def coverage(self) -> dict[str, Any]:
         """Return the part of the report about what was quantized."""
         return {
@@ -44,39 +55,44 @@ class Plan:
         }
 
 
-def make_plan(model: ir.Model, exclude: Sequence[str], decoder: bool = False) -> Plan:
-    """Decide what to quantize.
+def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: bool) -> dict[str, Plan]:
+    """Decide what to quantize in the graphs of a bundle.
 
-    A decoder multiplies by its table for every token, so one of any size is worth it; where a table of positions is
-    only looked up in, it stays as it is.
+    A model that ``writes`` text multiplies by its table for every token, so one of any size is worth it; where a table
+    of positions is only looked up in, it stays as it is. A table that is quantized in one graph is in all of them.
 
     Raises:
         QuantizationError: if nothing is left, or a pattern of ``exclude`` matches no weight.
     """
-    found = weights(model)
-    plan = Plan(eligible=sum(len(weight.linears) for weight in found.values()))
+    found = {name: weights(model) for name, model in models.items()}
+    names = sorted({name for weights_of in found.values() for name in weights_of})
     for pattern in exclude:
-        if not fnmatch.filter(found, pattern):
-            raise QuantizationError(f"--exclude {pattern!r} matches none of the weights {', '.join(sorted(found))}")
-    for name, weight in found.items():
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
-            plan.kept[name] = "excluded by the user"
-        elif reason := unsuitable(weight, decoder):
-            plan.kept[name] = reason
-        else:
-            (plan.tables if weight.tables else plan.linears).append(weight)
-    if not plan.quantized:
-        raise QuantizationError(f"nothing to quantize: {plan.eligible} matrix products with weights, all left out")
-    return plan
+        if not fnmatch.filter(names, pattern):
+            raise QuantizationError(f"--exclude {pattern!r} matches none of the weights {', '.join(names)}")
+    products = {name for weights_of in found.values() for name, weight in weights_of.items() if weight.linears}
+    plans = {}
+    for graph, weights_of in found.items():
+        plan = plans[graph] = Plan(eligible=sum(len(weight.linears) for weight in weights_of.values()))
+        for name, weight in weights_of.items():
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
+                plan.kept[name] = "excluded by the user"
+            elif reason := unsuitable(weight, writes, tied=name in products):
+                plan.kept[name] = reason
+            else:
+                (plan.tables if weight.tables else plan.linears).append(weight)
+    if not any(plan.quantized for plan in plans.values()):
+        eligible = sum(plan.eligible for plan in plans.values())
+        raise QuantizationError(f"nothing to quantize: {eligible} matrix products with weights, all left out")
+    return plans
 
 
-def unsuitable(weight: Weight, decoder: bool) -> str:
-    """Say why a weight stays in float32; nothing if it need not."""
+def unsuitable(weight: Weight, writes: bool, tied: bool) -> str:
+    """Say why a weight stays in float32; nothing if it need not. One that is ``tied`` is multiplied by somewhere."""
     if weight.tables:
         rows, dim = weight.tables[0].weight.shape
-        if decoder and weight.name.endswith(POSITIONS):
+        if writes and weight.name.endswith(POSITIONS):
             return "a table of positions"
-        if rows < (MIN_HEAD_OUTPUTS if decoder and weight.linears else MIN_TABLE_ROWS):
+        if rows < (MIN_HEAD_OUTPUTS if writes and tied else MIN_TABLE_ROWS):
             return f"a table of only {rows} rows"
         if table_block(dim) is None:
             return (

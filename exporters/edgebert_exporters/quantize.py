@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,22 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert import __version__
 from edgebert_exporters.calibration import largest_inputs
-from edgebert_exporters.decoders import adapt
 from edgebert_exporters.fidelity import decisive, fidelity
 from edgebert_exporters.golden import golden_sample
 from edgebert_exporters.int8 import Rewriter
 from edgebert_exporters.linears import Floats, Weight
+from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import Progress, batches_of, not_finite, silent
-from edgebert_exporters.plan import Plan, make_plan
+from edgebert_exporters.plan import Plan, make_plans
 from edgebert_exporters.report import speed
 from edgebert_exporters.samples import Sample, sample_rows, to_batches, to_samples
-from edgebert_exporters.schemes import MIN_AGREEMENT, Scheme, choose_scheme
-from edgebert_exporters.signature import Signature, past_of
+from edgebert_exporters.schemes import MIN_AGREEMENT, WRITING, Scheme, choose_scheme, scheme_of
+from edgebert_exporters.signature import Signature
 from edgebert_exporters.staging import staged
-from edgebert_exporters.writing import list_files, weight_bytes, write_graph, write_manifest
+from edgebert_exporters.writing import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.manifest import Manifest, Weights
-from edgebert_runtime.session import open_session
-from edgebert_runtime.tokenizer import Tokenizer
 
 
 def quantize_bundle(
@@ -50,9 +47,10 @@ def quantize_bundle(
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
-    ``scheme`` is ``int8`` or, for models that generate, ``int4``. Those also take ``rows``: ``few`` (the default)
+    ``scheme`` is ``int8`` or, for models that write text, ``int4``. Those also take ``rows``: ``few`` (the default)
     serves one text at a time, with ``block_size`` weights to a scale (128 in 8 bits and 32 in 4 unless given);
-    ``many`` serves batches and long prompts better.
+    ``many`` serves batches and long prompts better. All this is for the decoder; an encoder that reads for it is
+    ``int8`` with a scale for each column.
 
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. ``calibration`` holds texts
     like those that the model will see; every second one sets the scales, the others measure the agreement with
@@ -74,8 +72,8 @@ def quantize_bundle(
     with staged(out, force=force) as folder:
         texts = sample_rows(source, calibration)
         watched, measured = (to_samples(source, half) for half in (texts[::2], texts[1::2]))
-        model, plan = quantized_model(source, chosen, exclude, watched, progress)
-        manifest = write_quantized(folder, source, model, plan, chosen)
+        models, plan = quantized_models(source, chosen, exclude, watched, progress)
+        manifest = write_quantized(folder, source, models, plan, chosen)
         report = measure(folder, source, manifest, measured, progress)
         figure, value = decisive(report["fidelity"])
         if not value >= least:
@@ -105,33 +103,40 @@ def check_source(source: Bundle, scheme: str) -> None:
         )
 
 
-def quantized_model(
+def quantized_models(
     source: Bundle, scheme: Scheme, exclude: Sequence[str], samples: Sequence[Sample], progress: Progress
-) -> tuple[ir.Model, Plan]:
-    """Load the float32 graph of a bundle and quantize it."""
-    spec = source.graph("model")
-    model = ir.load(source.path / spec.file)
-    plan, rewriter = make_plan(model, exclude, decoder=bool(past_of(spec.inputs))), Rewriter(model)
-    largest = {} if scheme.block_size else watch(source, plan, samples, progress)
-    for done, weight in enumerate(plan.linears):
-        if scheme.block_size:
-            rewriter.in_blocks(weight.linears, scheme.bits, scheme.block_size)
-        else:
-            rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
-        progress(f"quantize to {scheme.name}", done + 1, len(plan.linears))
-    for weight in plan.tables:
-        rewriter.table(weight, scheme.table_block)
-    RemoveUnusedNodesPass()(model)
-    return model, plan
+) -> tuple[dict[str, ir.Model], Plan]:
+    """Load the float32 graphs of a bundle and quantize them."""
+    models = {name: ir.load(source.path / spec.file) for name, spec in source.manifest.graphs.items()}
+    plans = make_plans(models, exclude, source.manifest.task in WRITING)
+    writes = source.manifest.task in WRITING
+    tied = {weight.name for plan in plans.values() for weight in plan.tables if weight.linears and writes}
+    for name, model in models.items():
+        own, plan, rewriter = scheme_of(name, scheme), plans[name], Rewriter(model)
+        largest = {} if own.block_size or own.rows == "each" else watch(source, name, plan, samples, progress)
+        for done, weight in enumerate(plan.linears):
+            if own.rows == "each":
+                rewriter.in_rows(weight.linears)
+            elif own.block_size:
+                rewriter.in_blocks(weight.linears, own.bits, own.block_size)
+            else:
+                rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
+            progress(f"quantize to {scheme.name}", done + 1, len(plan.linears))
+        for weight in plan.tables:
+            if scheme.rows == "many" and weight.name in tied:
+                rewriter.tied_rows(weight)
+            else:
+                rewriter.table(weight, scheme.table_block)
+        RemoveUnusedNodesPass()(model)
+    return models, Plan.merged(list(plans.values()))
 
 
-def watch(source: Bundle, plan: Plan, samples: Sequence[Sample], progress: Progress) -> dict[str, Floats]:
+def watch(source: Bundle, graph: str, plan: Plan, samples: Sequence[Sample], progress: Progress) -> dict[str, Floats]:
     """Return the largest inputs (in,) of each layer that will be quantized, on samples, by the name of the input."""
     progress("watch sample texts", 0, 1)
-    spec = source.graph("model")
     names = sorted({name for weight in plan.linears for name in input_names(weight)})
-    batches = [batch for _, batch in to_batches(samples, [tensor.name for tensor in spec.inputs])]
-    largest = largest_inputs(source.path / spec.file, spec.inputs, names, batches)
+    batches = [batch for _, batch in to_batches(samples, interface(source.manifest).input_names)]
+    largest = largest_inputs(source.path, source.manifest, graph, names, batches)
     progress("watch sample texts", 1, 1)
     return largest
 
@@ -141,17 +146,17 @@ def input_names(weight: Weight) -> list[str]:
     return [linear.input.name or "" for linear in weight.linears]
 
 
-def write_quantized(folder: Path, source: Bundle, model: ir.Model, plan: Plan, scheme: Scheme) -> Manifest:
-    """Write graph, tokenizer and manifest of the quantized bundle."""
-    old = source.graph("model")
-    spec = write_graph(model, folder, "model", Signature(old.inputs, old.outputs), single_file=False)
-    shutil.copyfile(source.path / "tokenizer.json", folder / "tokenizer.json")
+def write_quantized(folder: Path, source: Bundle, models: dict[str, ir.Model], plan: Plan, scheme: Scheme) -> Manifest:
+    """Write graphs, tokenizers and manifest of the quantized bundle."""
+    signatures = {name: Signature(old.inputs, old.outputs) for name, old in source.manifest.graphs.items()}
+    specs = write_graphs(models, folder, signatures, single_file=False)
+    copy_tokenizers(source.path, folder)
     coverage = (plan.quantized, plan.eligible)
-    weights = Weights(scheme.name, weight_bytes(model), coverage, plan.kept, scheme.safe_cpus)
+    weights = Weights(scheme.name, bytes_of(models.values()), coverage, plan.kept, scheme.safe_cpus)
     return dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,
-        graphs={"model": spec},
+        graphs=specs,
         weights=weights,
         files=list_files(folder),
         verification={},
@@ -167,11 +172,10 @@ def measure(
         QuantizationError: if the quantized graph gives numbers that are not finite on any batch of the grid.
     """
     write_manifest(folder, manifest)
-    graph = Bundle.open(folder).graph("model")
-    before = adapt(open_session(source.path / source.graph("model").file), graph.inputs)
-    after = adapt(open_session(folder / graph.file), graph.inputs)
+    Bundle.open(folder)
+    before, after = open_graphs(source.path, source.manifest), open_graphs(folder, manifest)
     for batch in batches_of(manifest):
-        if problem := not_finite(graph.outputs, after.run(None, batch.feeds)):
+        if problem := not_finite(interface(manifest).outputs, after.run(None, batch.feeds)):
             raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
     report = {"bytes": {"before": source.manifest.weights.bytes, "after": manifest.weights.bytes}}
     progress("measure fidelity", 0, 1)
@@ -182,8 +186,5 @@ def measure(
 
 def finished(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:
     """Return the manifest with the report and a golden sample of the quantized graph."""
-    spec = manifest.graphs["model"]
-    session = adapt(open_session(folder / spec.file), spec.inputs)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json", manifest.limits.vocab_size)
-    golden = golden_sample(session, tokenizer, manifest)
+    golden = golden_sample(Bundle.open(folder), open_graphs(folder, manifest))
     return dataclasses.replace(manifest, report=report, verification={"golden": golden})

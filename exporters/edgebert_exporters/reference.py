@@ -27,7 +27,7 @@ def load_reference(
 ) -> torch.nn.Module:
     """Load the PyTorch reference of a task; the options are those of an export."""
     opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem=problem, labels=labels)
-    return prepare(opened, pooling, normalize).module
+    return prepare(opened, pooling, normalize).reference
 
 
 def flat(outputs: Any) -> list[torch.Tensor]:

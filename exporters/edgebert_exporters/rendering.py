@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from edgebert.models.operators import rendering
 from edgebert_exporters.signature import Signature, arguments, past_of
 from edgebert_runtime.errors import ExportError
+from edgebert_runtime.manifest import TensorSpec
 
 log = logging.getLogger("edgebert")
 
@@ -23,6 +24,8 @@ TARGETS = ("cpu", "portable")
 # Loads in every onnxruntime that pyproject.toml admits, and in older runtimes on phones and in browsers.
 OPSET = 21
 IR_VERSION = 10
+# Of the example inputs of a target's decoder; all different, and none that stands for a constant.
+EXAMPLE_SIZES = {"rows": 6, "prompts": 3, "source": 7, "past_sequence": 5, "max_sequence": 11}
 
 
 def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Model:
@@ -31,9 +34,9 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
     Raises:
         ExportError: if PyTorch cannot export it, or a dimension that should be dynamic came out fixed.
     """
-    dims = {d: torch.export.Dim(d) for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
-    # The exporter works out by itself what is a sum: the columns of a mask are those of the past and the new ones.
-    dims |= {"total_sequence": torch.export.Dim.AUTO} if "past_sequence" in dims else {}
+    names = {d for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
+    # The exporter works out by itself what is a sum or a multiple.
+    dims = {d: torch.export.Dim.AUTO if d in derived(names) else torch.export.Dim(d) for d in names}
     shapes = {s.name: {i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs}
     with rendering(target), quiet("torch.onnx.export"), torch.no_grad():
         try:
@@ -69,18 +72,37 @@ def example(signature: Signature) -> dict[str, torch.Tensor]:
     exporter takes equal ones for the same, and one for a constant.
     """
     past = past_of(signature.inputs)
+    if any(spec.name == "encoder_attention_mask" for spec in signature.inputs):
+        return {spec.name: example_of(spec, number) for number, spec in enumerate(signature.inputs)}
     columns = 11 if past and past[0].shape[2] == "max_sequence" else 3
     values = {
         "input_ids": torch.arange(14).reshape(2, 7) % 5,
         "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3]),
         "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
         "logits_indices": torch.tensor([7, 1, 5, 3, 2] if past else [8, 1, 5]),
+        "top_k": torch.tensor([2]),
     }
     for number, spec in enumerate(past):
         values[spec.name] = torch.full((2, int(spec.shape[1]), columns, int(spec.shape[3])), number / len(past))
     if past:
         values["input_ids"] = values["input_ids"][:, :4]
     return {spec.name: values[spec.name] for spec in signature.inputs}
+
+
+def example_of(spec: TensorSpec, number: int) -> torch.Tensor:
+    """Make an example of the input of a target's decoder that has this number among them: three prompts of two rows."""
+    shape = [EXAMPLE_SIZES[d] if isinstance(d, str) else d for d in spec.shape]
+    if spec.dtype == "float32":
+        return torch.full(shape, number / 100)  # no two the same, which the exporter would merge
+    value = {"encoder_attention_mask": 1, "top_k": 2, "position": EXAMPLE_SIZES["past_sequence"]}.get(spec.name, 0)
+    return torch.full(shape, value, dtype=torch.int32 if spec.dtype == "int32" else torch.int64)
+
+
+def derived(names: Collection[str]) -> tuple[str, ...]:
+    """Return the dimensions of a graph that follow from others: the columns of a mask, the rows of the prompts."""
+    return (("total_sequence",) if "past_sequence" in names else ()) + (
+        ("rows", "prompts") if "prompts" in names else ()
+    )
 
 
 def transpose_weights(model: ir.Model) -> None:
@@ -129,19 +151,16 @@ def check_signature(model: ir.Model, signature: Signature) -> None:
         names = [value.name for value in values]
         if names != [spec.name for spec in specs]:
             raise ExportError(f"the {kind} came out as {names} instead of {[spec.name for spec in specs]}")
+    free = derived({d for spec in signature.inputs for d in spec.shape if isinstance(d, str)})
     for spec, value in zip(signature.inputs, model.graph.inputs, strict=True):
         found = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
-        named = tuple("total_sequence" if is_sum(f, d) else f for f, d in zip(found, spec.shape, strict=False))
+        # Those come out dynamic under names that the exporter makes.
+        named = tuple(d if d in free and not isinstance(f, int) else f for f, d in zip(found, spec.shape, strict=False))
         if named != spec.shape:
             raise ExportError(f"input {spec.name} came out with shape {found} instead of {spec.shape}")
         value.shape = ir.Shape(spec.shape)
     for spec, value in zip(signature.outputs, model.graph.outputs, strict=True):
         value.shape = ir.Shape(spec.shape)  # some shapes through contrib operators are unknown to the exporter
-
-
-def is_sum(found: int | str | None, wanted: int | str) -> bool:
-    """Say whether a dimension came out dynamic under the name that the exporter made for a sum."""
-    return wanted == "total_sequence" and not isinstance(found, int)
 
 
 def check_portable(model: ir.Model) -> None:

@@ -13,15 +13,18 @@ import numpy.typing as npt
 from edgebert_exporters.decoder_grid import Pasts
 from edgebert_exporters.decoders import Decoder
 from edgebert_exporters.grid import Batch
+from edgebert_exporters.opened import interface
 from edgebert_exporters.parity import Progress
 from edgebert_exporters.signature import past_of
-from edgebert_runtime.manifest import Manifest
+from edgebert_runtime.manifest import Limits, Manifest
 from edgebert_runtime.session import Runnable
 
 # Batch size and length: one short text, one long text, a batch of short texts.
 SHAPES = ((1, 16), (1, 128), (8, 32))
 # Batch size, past, and new tokens of a decoder: one token, a prompt, one token each for a batch.
 STEPS = ((1, 32, 1), (1, 0, 128), (8, 32, 1))
+# Sources, their length, and the tokens of a translation: the first token alone, one text, many.
+TRANSLATIONS = ((1, 32, 1), (1, 32, 16), (32, 32, 8))
 TURNS = 7
 
 
@@ -45,7 +48,9 @@ def speed(before: Runnable, after: Runnable, manifest: Manifest, progress: Progr
 
 def workloads(manifest: Manifest) -> list[Batch]:
     """Return the batches to be timed, each called what it is. Where tokens are chosen, the last of each row is."""
-    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
+    limits, inputs = manifest.limits, interface(manifest).inputs
+    if manifest.task == "translate":
+        return [translating(limits, *shape) for shape in TRANSLATIONS]
     pasts = Pasts(past_of(inputs))
     shapes = STEPS if pasts.specs else tuple((size, 0, length) for size, length in SHAPES)
     batches = []
@@ -57,11 +62,25 @@ def workloads(manifest: Manifest) -> list[Batch]:
             "attention_mask": np.ones((size, past + new), np.int64),
             "token_type_ids": np.zeros((size, new), np.int64),
             "logits_indices": np.arange(1, size + 1) * new - 1,
+            "top_k": np.ones(1, np.int64),
             **pasts.make(size, past),
         }
         name = f"{size} x {new}" + (f" after {past}" if pasts.specs else "")
         batches.append(Batch(name, {spec.name: values[spec.name] for spec in inputs}))
     return batches
+
+
+def translating(limits: Limits, size: int, source: int, target: int) -> Batch:
+    """Return a batch of sources, and of targets to be written token by token."""
+    source, target = min(source, limits.max_tokens), min(target, limits.max_tokens)
+    feeds = {
+        "input_ids": np.random.default_rng(0).integers(0, limits.vocab_size, (size, source)),
+        "attention_mask": np.ones((size, source), np.int64),
+        "decoder_input_ids": np.zeros((size, target), np.int64),
+        "logits_indices": np.arange(1, size + 1) * target - 1,
+        "top_k": np.ones(1, np.int64),
+    }
+    return Batch(f"{size} x {source} to {target}", feeds)
 
 
 def prepared(session: Runnable, batch: Batch) -> Callable[[], object]:

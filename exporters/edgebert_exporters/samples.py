@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgebert_exporters.grid import Batch
-from edgebert_runtime.batching import plan_batches
+from edgebert_exporters.opened import ForcedTargets, open_graphs
+from edgebert_exporters.translations import translated
+from edgebert_runtime.batching import pad, plan_batches
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.tokenizer import Tokenizer
+from edgebert_runtime.tokenizer import TOKENIZER_NAME, Tokenizer
+from edgebert_runtime.translator import TOKENIZERS
 
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.
@@ -23,21 +26,33 @@ PAIRED = ("next-sentence", "rerank", "multiple-choice", "answer")
 MOST_TOKENS = 4096
 # Where masks are to be filled in, one of so many tokens is a mask.
 MASK_EVERY = 7
+# Of a model that translates: so many texts, and of each translation so many tokens at most.
+MOST_TRANSLATIONS, TARGET_TOKENS = 48, 24
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids of a text or of two, the segment of each, and the positions whose logits are asked for."""
+    """Token ids of a text or of two, the segment of each, and the positions whose logits are asked for.
+
+    Where there is a ``target``, the token that it starts from and its others but the last, these are positions in it.
+    """
 
     ids: Sequence[int]
     types: Sequence[int]
     chosen: Sequence[int] = ()
+    target: Sequence[int] = ()
 
 
 def sample_texts() -> list[str]:
     """Return the English sentences that serve where the user gives no texts (public domain, see THIRD_PARTY.md)."""
     text = importlib.resources.files("edgebert_exporters").joinpath("sample_texts.txt").read_text(encoding="utf-8")
     return text.splitlines()
+
+
+def source_tokenizer(bundle: Bundle) -> Tokenizer:
+    """Load the tokenizer of the texts that a bundle reads."""
+    name = TOKENIZERS[0] if TOKENIZERS[0] in bundle.manifest.files else TOKENIZER_NAME
+    return Tokenizer.load(bundle.path / name, bundle.manifest.limits.vocab_size)
 
 
 def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> list[list[int]]:
@@ -50,7 +65,7 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
         QuantizationError: if fewer than :data:`MIN_TEXTS` texts are given.
     """
     limits = bundle.manifest.limits
-    tokenizer = Tokenizer.load(bundle.path / "tokenizer.json", limits.vocab_size)
+    tokenizer = source_tokenizer(bundle)
     if texts is not None and len(texts) < MIN_TEXTS:
         raise QuantizationError(f"{len(texts)} sample texts are too few to measure anything; give at least {MIN_TEXTS}")
     length = limits.default_tokens // 2 if bundle.manifest.task in PAIRED else limits.default_tokens
@@ -75,6 +90,12 @@ def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
         texts = [Sample(row, [0] * len(row), range(len(row))) for row in rows if row]
         used = np.cumsum([len(text.ids) for text in texts])
         return texts[: max(MIN_TEXTS, int((used <= MOST_TOKENS).sum()))]
+    if task == "translate":
+        opened = open_graphs(bundle.path, bundle.manifest)
+        assert isinstance(opened, ForcedTargets)
+        rows = rows[:MOST_TRANSLATIONS]
+        targets = translated(opened, bundle.manifest, rows, TARGET_TOKENS)
+        return [Sample(row, [0] * len(row), range(len(t)), t) for row, t in zip(rows, targets, strict=True)]
     if task != "fill-mask":
         return [Sample(row, [0] * len(row)) for row in rows]
     mask = mask_id(bundle)
@@ -107,18 +128,20 @@ def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple
     A batch holds fewer tokens where the logits of every one are asked for, since each has a whole vocabulary of them.
     """
     batches, most = [], BATCH_TOKENS
-    if all(len(sample.chosen) == len(sample.ids) for sample in samples):
+    if all(len(sample.chosen) >= len(sample.ids) or sample.target for sample in samples):
         most = BATCH_TOKENS // 4
     for indices in plan_batches([len(sample.ids) for sample in samples], most):
         length = max(len(samples[i].ids) for i in indices)
         ids, mask, types = (np.zeros((len(indices), length), np.int64) for _ in range(3))
+        targets = pad([samples[i].target or (0,) for i in indices])[0]
+        read = targets.shape[1] if any(samples[i].target for i in indices) else length
         chosen: list[int] = []
         for at, i in enumerate(indices):
             size = len(samples[i].ids)
             ids[at, :size], mask[at, :size], types[at, :size] = samples[i].ids, 1, samples[i].types
-            chosen.extend(at * length + position for position in samples[i].chosen)
+            chosen.extend(at * read + position for position in samples[i].chosen)
         values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        values["logits_indices"] = np.array(chosen, np.int64)
+        values |= {"logits_indices": np.array(chosen, np.int64), "decoder_input_ids": targets}
         feeds = {name: value for name, value in values.items() if name in inputs}
         batches.append((list(indices), Batch("samples", feeds)))
     return batches

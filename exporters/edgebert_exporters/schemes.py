@@ -22,6 +22,8 @@ from edgebert_runtime.errors import QuantizationError
 
 BITS = {"int8": 8, "int4": 4}
 SCHEMES = tuple(BITS)
+# Tasks whose models write text, a token at a time.
+WRITING = ("generate", "translate")
 ROWS = ("few", "many")
 # Least agreement with float32 unless another is given.
 MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95}
@@ -57,6 +59,14 @@ class Scheme:
         return SAFE_CPUS[self.rows]
 
 
+def scheme_of(graph: str, chosen: Scheme) -> Scheme:
+    """Return how the weights of one graph of a bundle are stored.
+
+    The encoder of a model that translates reads many rows at once always, and each gets a scale of its own.
+    """
+    return Scheme("int8", "each", None) if graph == "encoder" else chosen
+
+
 def choose_scheme(task: str, name: str, block_size: int | None, rows: str | None) -> Scheme:
     """Return the scheme that these options mean for a model of ``task``; None is what suits it.
 
@@ -69,11 +79,11 @@ def choose_scheme(task: str, name: str, block_size: int | None, rows: str | None
         raise QuantizationError(f"rows {rows!r} is not one of {', '.join(ROWS)}")
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
-    if task != "generate":
+    if task not in WRITING:
         for option, given in (("scheme", name != "int8" and name), ("rows", rows), ("block_size", block_size)):
             if given:
                 raise QuantizationError(
-                    f"{option} {given} is for models that generate, and this one's task is {task}; leave it out"
+                    f"{option} {given} is for models that write text, and this one's task is {task}; leave it out"
                 )
         return Scheme(name, "many", None)
     if rows != "many":

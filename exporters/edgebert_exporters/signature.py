@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from edgebert_runtime.causal_graph import PAST, PRESENT
 from edgebert_runtime.manifest import TensorSpec
+from edgebert_runtime.seq2seq_graph import CROSS, TABLE
+
+if TYPE_CHECKING:
+    from edgebert.models.seq2seq import Seq2SeqConfig  # which imports torch
 
 T = TypeVar("T")
 
@@ -36,6 +40,10 @@ ENCODER_INPUTS = (TensorSpec("input_ids", "int64", TOKENS), TensorSpec("attentio
 SEGMENT_INPUTS = (TensorSpec("token_type_ids", "int64", TOKENS),)
 # Each number is row * sequence + position, so that rows with any number of tokens to read share a batch.
 CHOSEN_INPUTS = (TensorSpec("logits_indices", "int64", CHOSEN),)
+# How many of the likeliest tokens are asked for, and what is said of them, best first.
+BEST_INPUTS = (TensorSpec("top_k", "int64", (1,)),)
+BEST = ("rows", "best")
+BEST_OUTPUTS = (TensorSpec("top_ids", "int64", BEST), TensorSpec("top_logprobs", "float32", BEST))
 
 LOGITS = (TensorSpec("logits", "float32", (*TEXTS, WIDTH)),)
 OUTPUTS = {
@@ -49,7 +57,9 @@ OUTPUTS = {
     "fill-mask": (TensorSpec("logits", "float32", (*CHOSEN, WIDTH)),),
 }
 ENCODER_TASKS = tuple(OUTPUTS)
-TASKS = (*ENCODER_TASKS, "generate")
+TASKS = (*ENCODER_TASKS, "generate", "translate")
+# Inputs that come in pairs, key and value of a layer in turn, and the arguments of a module that take them all.
+PAIRS = {PAST: "past", CROSS: "cross"}
 
 
 def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
@@ -83,21 +93,67 @@ def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, hea
         old = new = "max_sequence"
     names = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
     shape: tuple[tuple[int | str, ...], ...] = ((*TEXTS, heads, old, head_dim), (*TEXTS, heads, new, head_dim))
-    inputs = (ENCODER_INPUTS[0], TensorSpec("attention_mask", "int64", (*TEXTS, total)), *CHOSEN_INPUTS)
-    outputs = (TensorSpec("logits", "float32", (*CHOSEN, vocab_size)),)
+    inputs = (ENCODER_INPUTS[0], TensorSpec("attention_mask", "int64", (*TEXTS, total)), *CHOSEN_INPUTS, *BEST_INPUTS)
+    outputs = (TensorSpec("logits", "float32", (*CHOSEN, vocab_size)), *BEST_OUTPUTS)
     return Signature(
         inputs + tuple(TensorSpec(f"{PAST}.{name}", "float32", shape[0]) for name in names),
         outputs + tuple(TensorSpec(f"{PRESENT}.{name}", "float32", shape[1]) for name in names),
     )
 
 
-def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
-    """Return what a module takes, by name, of the values for the inputs of its graph: a past as a list of pairs."""
-    past = [value for name, value in values.items() if name.startswith(f"{PAST}.")]
-    found: dict[str, T | list[tuple[T, T]]] = {
-        name: value for name, value in values.items() if not name.startswith(f"{PAST}.")
+def seq2seq_signatures(target: str, config: Seq2SeqConfig) -> dict[str, Signature]:
+    """Return the signatures of an encoder and its decoder.
+
+    The encoder makes keys and values (batch, heads, sequence, head_dim) of the source for each layer of the decoder.
+    The decoder takes one token of each row, all of them at ``position``. A prompt of the source has as many rows as
+    another, one after the other. The cache is passed on as by :func:`decoder_signature`; for ``cpu``
+    ``cache_indirection`` names the row of the buffers that holds each earlier token of a row, so that rows are
+    reordered there and nowhere else.
+    """
+    heads, dim, layers = config.decoder_attention_heads, config.head_dim, range(config.decoder_layers)
+    names = [f"{layer}.{part}" for layer in layers for part in ("key", "value")]
+    old, new = ("max_sequence", "max_sequence") if target == "cpu" else ("past_sequence", "total_sequence")
+
+    def each(prefix: str, *shape: int | str) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(f"{prefix}.{name}", "float32", shape) for name in names)
+
+    table = (TensorSpec(TABLE, "int32", (1, "rows", old)),) if target == "cpu" else ()
+    steps = (
+        TensorSpec("input_ids", "int64", ("rows", 1)),
+        TensorSpec("position", "int64", (1,)),
+        TensorSpec("encoder_attention_mask", "int64", ("prompts", "source")),
+        *BEST_INPUTS,
+    )
+    logits = TensorSpec("logits", "float32", (*CHOSEN, config.target_vocab_size))
+    return {
+        "encoder": Signature(ENCODER_INPUTS, each(CROSS, *TEXTS, heads, "sequence", dim)),
+        "decoder": Signature(
+            (*steps, *each(CROSS, "prompts", heads, "source", dim), *each(PAST, "rows", heads, old, dim), *table),
+            (logits, *BEST_OUTPUTS, *each(PRESENT, "rows", heads, new, dim)),
+        ),
     }
-    return found | ({"past": list(zip(past[::2], past[1::2], strict=True))} if past else {})
+
+
+def forced_signature(vocab_size: int) -> Signature:
+    """Return what encoder and decoder together take and give where the target is given: a model of one piece.
+
+    ``logits_indices`` count the tokens of ``decoder_input_ids``, row * target + position.
+    """
+    target = TensorSpec("decoder_input_ids", "int64", (*TEXTS, "target"))
+    logits = TensorSpec("logits", "float32", (*CHOSEN, vocab_size))
+    return Signature((*ENCODER_INPUTS, target, *CHOSEN_INPUTS, *BEST_INPUTS), (logits, *BEST_OUTPUTS))
+
+
+def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
+    """Return what a module takes, by name, of the values for the inputs of its graph: pairs as a list of them."""
+    found: dict[str, T | list[tuple[T, T]]] = {}
+    for name, value in values.items():
+        if (prefix := name.partition(".")[0]) not in PAIRS:
+            found[name] = value
+        elif name.endswith(".key"):
+            pair = (value, values[name.removesuffix("key") + "value"])
+            found[PAIRS[prefix]] = [*found.get(PAIRS[prefix], []), pair]  # type: ignore[misc]
+    return found
 
 
 def past_of(specs: Iterable[TensorSpec]) -> list[TensorSpec]:

@@ -11,7 +11,15 @@ from edgebert.checkpoints import Checkpoint
 from edgebert.models.bert import Bert
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.heads import POOLINGS, SentenceEncoder
-from edgebert_exporters.signature import TASKS, Signature, decoder_signature, encoder_signature
+from edgebert.models.seq2seq import Seq2Seq
+from edgebert_exporters.graph_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
+from edgebert_exporters.signature import (
+    TASKS,
+    Signature,
+    decoder_signature,
+    encoder_signature,
+    seq2seq_signatures,
+)
 from edgebert_runtime.errors import ExportError
 
 # The options of export_checkpoint that mean something for each task.
@@ -24,12 +32,29 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class TaskModel:
-    """A checkpoint made ready for its task; ``settings`` is what the manifest tells the engine."""
+class Graph:
+    """A module to be rendered, and its signature."""
 
     module: nn.Module
     signature: Signature
+
+
+@dataclass(frozen=True)
+class TaskModel:
+    """A checkpoint made ready for its task.
+
+    ``graphs`` are to be rendered, ``reference`` is what they compute together, and ``settings`` is what the manifest
+    tells the engine.
+    """
+
+    graphs: dict[str, Graph]
+    reference: nn.Module
     settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, module: nn.Module, signature: Signature, settings: dict[str, Any]) -> TaskModel:
+        """Return one of a single graph."""
+        return cls({"model": Graph(module, signature)}, module, settings)
 
 
 def check_options(task: str, options: dict[str, Any]) -> None:
@@ -63,16 +88,21 @@ def prepare(
     model = checkpoint.load_model()
     segments = getattr(config, "type_vocab_size", 0)
     if isinstance(model, Gpt2LanguageModel):
-        sizes = config.vocab_size, config.num_hidden_layers, config.num_attention_heads
-        head_dim = config.hidden_size // config.num_attention_heads
-        return TaskModel(model.eval(), decoder_signature(target, *sizes, head_dim), {})
+        own = model.gpt2.config
+        sizes = own.vocab_size, own.num_hidden_layers, own.num_attention_heads, own.head_dim
+        return TaskModel.of(RankedDecoder(model).eval(), decoder_signature(target, *sizes), {})
+    if isinstance(model, Seq2Seq):
+        modules = {"encoder": SourceEncoder(model).eval(), "decoder": TargetDecoder(model).eval()}
+        signatures = seq2seq_signatures(target, model.config)
+        graphs = {name: Graph(module, signatures[name]) for name, module in modules.items()}
+        return TaskModel(graphs, ForcedTranslation(model).eval(), checkpoint.settings)
     if isinstance(model, Bert):
         assert pooling is not None, f"the task {checkpoint.task} came without its head"
         settings = {"pooling": pooling, "normalize": bool(normalize), "dim": config.hidden_size}
         encoder = SentenceEncoder(model, pooling, bool(normalize)).eval()
-        return TaskModel(encoder, encoder_signature(checkpoint.task, config.hidden_size, segments), settings)
+        return TaskModel.of(encoder, encoder_signature(checkpoint.task, config.hidden_size, segments), settings)
     width = model.head.out_features if isinstance(model, Gpt2Classifier) else model.head.config.num_outputs
-    return TaskModel(model.eval(), encoder_signature(checkpoint.task, width, segments), head_settings(checkpoint))
+    return TaskModel.of(model.eval(), encoder_signature(checkpoint.task, width, segments), head_settings(checkpoint))
 
 
 def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:

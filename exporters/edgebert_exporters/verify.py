@@ -6,16 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from edgebert_exporters.decoders import adapt
 from edgebert_exporters.fidelity import Agreement, vectors_of
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.grid import Batch
+from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import TOLERANCE, Progress, batches_of, check_reference, check_rows_alone, silent
 from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.manifest import Manifest
-from edgebert_runtime.session import Runnable, open_session
-from edgebert_runtime.tokenizer import Tokenizer
+from edgebert_runtime.session import Runnable
 
 
 def verify_bundle(
@@ -40,33 +38,26 @@ def verify_bundle(
     """
     progress = progress or silent
     opened = Bundle.open(bundle)
-    manifest, spec = opened.manifest, opened.graph("model")
-    graph = opened.path / spec.file
-    session = adapt(open_session(graph), spec.inputs)
-    tokenizer = Tokenizer.load(opened.path / "tokenizer.json", manifest.limits.vocab_size)
-    figures: dict[str, Any] = {
-        "files": len(manifest.files),
-        "golden_cosine": check_golden(session, tokenizer, manifest),
-    }
+    manifest = opened.manifest
+    exact = manifest.weights.scheme == "fp32"
+    # A row of a quantized model may mind its neighbours, and is not alone beside a twin.
+    session = open_graphs(opened.path, manifest, twins=exact)
+    figures: dict[str, Any] = {"files": len(manifest.files), "golden_cosine": check_golden(opened, session)}
     batches = batches_of(manifest)
     short = [batch for batch in batches if batch.attention_mask.shape[1] < manifest.limits.max_tokens]
-    alone = check_rows_alone(session, spec.outputs, short)
+    alone = check_rows_alone(session, interface(manifest).outputs, short)
     figures["rows_alone"] = {"rows": alone.batches, "max_error": alone.worst.error}
-    exact = manifest.weights.scheme == "fp32"
     if exact and alone.worst.error > TOLERANCE:
         raise ParityError(f"{alone.worst.where} differs by {alone.worst.error:.1e} from what it gives in its batch")
     if checkpoint is not None:
-        figures["reference"] = against_checkpoint(
-            graph, session, Path(checkpoint), manifest, batches, allow_pickle, progress
-        )
+        figures["reference"] = against_checkpoint(opened, session, Path(checkpoint), batches, allow_pickle, progress)
     return figures
 
 
 def against_checkpoint(
-    graph: Path,
+    bundle: Bundle,
     session: Runnable,
     checkpoint: Path,
-    manifest: Manifest,
     batches: list[Batch],
     allow_pickle: bool,
     progress: Progress,
@@ -75,11 +66,12 @@ def against_checkpoint(
     from edgebert_exporters.reference import load_reference, reference_of
     from edgebert_exporters.tasks import OPTIONS
 
+    manifest = bundle.manifest
     options = {name: manifest.settings[name] for name in OPTIONS[manifest.task]}
     reference = reference_of(load_reference(checkpoint, task=manifest.task, allow_pickle=allow_pickle, **options))
     if manifest.weights.scheme == "fp32":
-        return check_reference(graph, session, reference, manifest, progress)
-    agreement, outputs = Agreement.of(manifest), manifest.graphs["model"].outputs
+        return check_reference(bundle.path, session, reference, manifest, progress)
+    agreement, outputs = Agreement.of(manifest), interface(manifest).outputs
     whole = [batch for batch in batches if batch.new_mask.any(1).all()]
     for done, batch in enumerate(whole):
         expected, found = reference(batch), session.run(None, batch.feeds)

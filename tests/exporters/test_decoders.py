@@ -16,11 +16,11 @@ import transformers
 
 import edgebert_exporters.export as export_module
 from edgebert.checkpoints import open_checkpoint
-from edgebert.families import Reference
-from edgebert.models.gpt2 import Gpt2LanguageModel
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
+from edgebert_exporters.graph_modules import RankedDecoder
 from edgebert_exporters.rendering import render
 from edgebert_exporters.signature import decoder_signature
+from edgebert_exporters.tasks import prepare
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import ExportError, ParityError
 from tests.tiny import sizes, write_checkpoint
@@ -47,6 +47,9 @@ def alone(published: transformers.GPT2LMHeadModel) -> list[Array]:
 
 def open_raw(bundle: Path) -> Any:
     return ort.InferenceSession(str(bundle / "model.onnx"), providers=["CPUExecutionProvider"])
+
+
+ONE = np.ones(1, np.int64)
 
 
 def pasts(batch: int, columns: int) -> dict[str, Array]:
@@ -76,10 +79,13 @@ def test_manifest_says_what_goes_in_and_out(
         "input_ids": ("batch", "sequence"),
         "attention_mask": ("batch", "total_sequence"),
         "logits_indices": ("rows",),
+        "top_k": (1,),
         **{f"past_key_values.{name}": ("batch", HEADS, old, DIM) for name in names},
     }
     assert {spec.name: spec.shape for spec in graph.outputs} == {
         "logits": ("rows", SIZES["vocab_size"]),
+        "top_ids": ("rows", "best"),
+        "top_logprobs": ("rows", "best"),
         **{f"present.{name}": ("batch", HEADS, new, DIM) for name in names},
     }
     checkpoint = open_checkpoint(task_checkpoint("generate"))
@@ -89,7 +95,7 @@ def test_manifest_says_what_goes_in_and_out(
     assert manifest.config == {**SIZES, **{key: manifest.config[key] for key in manifest.config.keys() - SIZES.keys()}}
     assert manifest.limits.max_tokens == manifest.limits.default_tokens == SIZES["max_position_embeddings"]
     figures = manifest.verification
-    assert set(figures["outputs"]) == {spec.name for spec in graph.outputs}
+    assert set(figures["outputs"]) == {spec.name for spec in graph.outputs} - {"top_ids"}
     assert 0 < figures["max_error"] < 1e-5
     assert figures["greedy"] == {"prompts": 4, "tokens": 32}
     assert ("unoptimized" in figures) == (target == "portable")
@@ -106,8 +112,8 @@ def test_unequal_prompts_give_what_each_gives_alone(
     ids, mask = padded(PROMPTS, side)
     everything = np.arange(mask.size)
     for columns in (0, *([mask.shape[1], 64] if target == "cpu" else [])):
-        feeds = {"input_ids": ids, "attention_mask": mask, "logits_indices": everything}
-        logits, *present = open_raw(decoder_bundle(target)).run(None, feeds | pasts(len(ids), columns))
+        feeds = {"input_ids": ids, "attention_mask": mask, "logits_indices": everything, "top_k": ONE}
+        logits, _, _, *present = open_raw(decoder_bundle(target)).run(None, feeds | pasts(len(ids), columns))
         assert present[0].shape == (len(ids), HEADS, max(columns, mask.shape[1]), DIM)
         assert np.isfinite(logits).all()
         for row, expected in enumerate(alone):
@@ -124,12 +130,12 @@ def test_one_token_after_pasts_of_unequal_lengths(
     ids, mask = padded([prompt[:-1] for prompt in PROMPTS], "right")
     ids[0], mask[0] = 0, 1  # a row needs a token, whose keys and values are then passed over
     length = mask.shape[1] if target == "portable" else 40
-    first = {"input_ids": ids, "attention_mask": mask, "logits_indices": np.array([0])}
-    _, *present = session.run(None, first | pasts(len(ids), 0 if target == "portable" else length))
+    first = {"input_ids": ids, "attention_mask": mask, "logits_indices": np.array([0]), "top_k": ONE}
+    _, _, _, *present = session.run(None, first | pasts(len(ids), 0 if target == "portable" else length))
     mask[0] = 0
     feeds = {"input_ids": last, "attention_mask": np.concatenate([mask, np.ones((4, 1), np.int64)], 1)}
-    feeds["logits_indices"] = np.array([2, 0, 3, 1])
-    logits, *after = session.run(None, feeds | dict(zip(pasts(1, 1), present, strict=True)))
+    feeds |= {"logits_indices": np.array([2, 0, 3, 1]), "top_k": ONE}
+    logits, _, _, *after = session.run(None, feeds | dict(zip(pasts(1, 1), present, strict=True)))
     for row, prompt in zip(feeds["logits_indices"], logits, strict=True):
         np.testing.assert_allclose(prompt, alone[row][-1], rtol=1e-4, atol=1e-4)
     assert after[0].shape == (4, HEADS, length + (target == "portable"), DIM)
@@ -142,8 +148,8 @@ def test_several_tokens_after_a_past(target: str, decoder_bundle: Callable[[str]
     past, found = pasts(1, columns), []
     for start, end in ((0, 5), (5, 6), (6, 17)):
         feeds = {"input_ids": prompt[:, start:end], "attention_mask": np.ones((1, end), np.int64)}
-        feeds["logits_indices"] = np.arange(end - start)
-        logits, *present = session.run(None, feeds | past)
+        feeds |= {"logits_indices": np.arange(end - start), "top_k": ONE}
+        logits, _, _, *present = session.run(None, feeds | past)
         past = dict(zip(past, present, strict=True))
         found.append(logits)
     np.testing.assert_allclose(np.concatenate(found), alone[3], rtol=1e-4, atol=1e-4)
@@ -189,17 +195,17 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 def test_a_frozen_dimension_is_found(
     frozen: str, target: str, task_checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forward(self: Gpt2LanguageModel, **inputs: Any) -> Any:
+    def forward(self: RankedDecoder, **inputs: Any) -> Any:
         extra = torch.zeros(inputs["logits_indices"].shape[0], 1) * int(inputs[frozen].shape[-1] in (4, 5, 7))
-        logits, present = real(self, **inputs)
-        return logits + extra, present
+        logits, *others = real(self, **inputs)
+        return logits + extra, *others
 
-    real: Any = Gpt2LanguageModel.forward
-    model: Reference = open_checkpoint(task_checkpoint("generate")).load_model()
-    monkeypatch.setattr(Gpt2LanguageModel, "forward", forward)
+    real: Any = RankedDecoder.forward
+    made = prepare(open_checkpoint(task_checkpoint("generate")), target=target)
+    monkeypatch.setattr(RankedDecoder, "forward", forward)
     signature = decoder_signature(target, SIZES["vocab_size"], LAYERS, HEADS, DIM)
-    with pytest.raises(ExportError, match="could not export Gpt2LanguageModel|came out with shape"):
-        render(model, signature, target)
+    with pytest.raises(ExportError, match="could not export RankedDecoder|came out with shape"):
+        render(made.graphs["model"].module, signature, target)
 
 
 def test_a_text_classifier_is_like_an_encoder(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_pooling_is_never_guessed(tmp_path: Path) -> None:
     assert made.manifest.settings["normalize"] is True
 
 
-@pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "translate"), ("pooling", "median")])
+@pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "paint"), ("pooling", "median")])
 def test_unknown_options_are_refused(option: str, value: str, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=value):
         export_checkpoint(checkpoint, tmp_path / "bundle", **{option: value})  # type: ignore[arg-type]

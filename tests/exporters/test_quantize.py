@@ -149,10 +149,10 @@ def test_activations_are_watched_in_bounded_memory(fp32_bundle: Path) -> None:
     rows = [[2, 9, 3], [2, 8, 7, 6, 3], [2, 5, 3]]
     inputs = ["input_ids", "attention_mask", "token_type_ids"]
     batches = [b for row in rows for _, b in to_batches([Sample(row, [0] * len(row))], inputs)]
-    specs = Bundle.open(fp32_bundle).manifest.graphs["model"].inputs
-    largest = largest_inputs(fp32_bundle / "model.onnx", specs, names, batches[:2])
+    manifest = Bundle.open(fp32_bundle).manifest
+    largest = largest_inputs(fp32_bundle, manifest, "model", names, batches[:2])
     assert {v.shape for v in largest.values()} == {(CONFIG["intermediate_size"],)}
-    more = largest_inputs(fp32_bundle / "model.onnx", specs, names, batches)
+    more = largest_inputs(fp32_bundle, manifest, "model", names, batches)
     assert all((more[name] >= largest[name] - 1e-5).all() for name in names)
 
 

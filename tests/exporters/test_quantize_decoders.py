@@ -21,14 +21,16 @@ from edgebert_exporters.reference import load_reference
 from edgebert_exporters.samples import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
 from edgebert_exporters.schemes import SAFE_CPUS, choose_scheme
 from edgebert_runtime import Bundle
+from edgebert_runtime.allowed_operators import ALLOWED_OPERATORS
 from edgebert_runtime.errors import QuantizationError
+from edgebert_runtime.onnx_header import read_header
+from tests.conftest import FORMS
 from tests.tiny import sizes, write_checkpoint
 
 SIZES = sizes("gpt2")
 LAYERS, DIM = SIZES["num_hidden_layers"], SIZES["hidden_size"]
 TOKENS, POSITIONS = "gpt2.token.weight", "gpt2.position.weight"
 VOCAB = 5000
-FORMS: dict[str, dict[str, Any]] = {"int8": {}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +78,7 @@ def test_both_uses_are_of_the_one_table(target: str, decoder_bundle: Callable[[s
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) -> None:
-    before, after = Bundle.open(large), quantize_bundle(large, tmp_path / form, **FORMS[form])
+    before, after = Bundle.open(large), quantize_bundle(large, tmp_path / form, **FORMS[form])  # type: ignore[arg-type]
     assert stored(after) < 0.35 * stored(before)
     held = initializers(after)
     wide = {name: array.dtype.name for name, array in held.items() if array.size >= VOCAB * DIM / 2}
@@ -182,6 +184,17 @@ def test_a_head_of_its_own_is_quantized_by_itself(tmp_path: Path) -> None:
     assert stored(after) < 0.35 * stored(before)
 
 
+def test_bundles_may_hold_the_contrib_operators_that_are_written(
+    decoder_bundle: Callable[[str], Path], translator_bundle: Callable[[str], Path], int8_bundle: Path
+) -> None:
+    """And no others."""
+    bundles = [make(form) for make in (decoder_bundle, translator_bundle) for form in ("cpu", *FORMS)]
+    graphs = [file for bundle in (*bundles, int8_bundle) for file in bundle.glob("*.onnx")]
+    written = set.union(*(set(read_header(graph).operators) for graph in graphs))
+    assert written <= ALLOWED_OPERATORS
+    assert {operator for operator in ALLOWED_OPERATORS if operator[0]} == {one for one in written if one[0]}
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("generate", {"scheme": "int3"}, "scheme 'int3' is not one of int8, int4"),
     ("generate", {"rows": "some"}, "rows 'some' is not one of few, many"),
@@ -192,10 +205,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "embed",
         {"scheme": "int4"},
-        "scheme int4 is for models that generate, and this one's task is embed; leave it out",
+        "scheme int4 is for models that write text, and this one's task is embed; leave it out",
     ),
-    ("tag", {"rows": "many"}, "rows many is for models that generate, and this one's task is tag"),
-    ("classify", {"block_size": 32}, "block_size 32 is for models that generate, and this one's task is classify"),
+    ("tag", {"rows": "many"}, "rows many is for models that write text, and this one's task is tag"),
+    ("classify", {"block_size": 32}, "block_size 32 is for models that write text, and this one's task is classify"),
 ]
 
 
@@ -210,7 +223,7 @@ def test_options_that_do_not_fit_are_refused_by_name(task: str, options: dict[st
 
 
 def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizationError, match="scheme int4 is for models that generate"):
+    with pytest.raises(QuantizationError, match="scheme int4 is for models that write text"):
         quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4")
     with pytest.raises(QuantizationError, match=r"target portable, and int4 uses .*--target cpu"):
         quantize_bundle(decoder_bundle("portable"), tmp_path / "out", scheme="int4")

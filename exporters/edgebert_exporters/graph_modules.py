@@ -1,0 +1,93 @@
+"""What the graphs of models that write text compute: a step of the model, and the likeliest tokens after it.
+
+The parts of a model keep the names that they have in it, so that weights are called the same in a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from edgebert.models.gpt2 import Gpt2LanguageModel
+from edgebert.models.operators import Cache, best_tokens
+from edgebert.models.seq2seq import Seq2Seq
+
+Best = tuple[Tensor, Tensor, Tensor]
+
+
+class RankedDecoder(nn.Module):
+    """What :func:`~edgebert_exporters.signature.decoder_signature` describes."""
+
+    def __init__(self, model: Gpt2LanguageModel) -> None:
+        super().__init__()
+        self.gpt2, self.head, self.decode = model.gpt2, model.head, model.forward
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, logits_indices: Tensor, top_k: Tensor, past: Sequence[Cache]
+    ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
+        """Return logits, the ids and log-probabilities of the best ``top_k`` (1,) tokens, and the present."""
+        logits, present = self.decode(input_ids, attention_mask, logits_indices, past)
+        return logits, *best_tokens(logits, top_k), present
+
+
+class Part(nn.Module):
+    """The modules of a :class:`~edgebert.models.seq2seq.Seq2Seq`, and the model itself to compute with."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        for name, module in model.named_children():
+            self.add_module(name, module)
+        self.output_bias = model.output_bias
+        self.whole = (model,)  # in a tuple, so that nothing is there twice
+
+
+class SourceEncoder(Part):
+    """Encoder, and what each layer of the decoder makes of its states, once for all tokens of a target."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Cache]:
+        """Return keys and values of each layer."""
+        (model,) = self.whole
+        return model.cross(model.encode(input_ids, attention_mask != 0), input_ids.shape[0])
+
+
+class TargetDecoder(Part):
+    """The decoder, one token of each target at a time."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        position: Tensor,
+        encoder_attention_mask: Tensor,
+        top_k: Tensor,
+        cross: Sequence[Cache],
+        past: Sequence[Cache],
+        cache_indirection: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
+        """Return logits, the ids and log-probabilities of the best ``top_k`` (1,) tokens, and the present."""
+        (model,) = self.whole
+        hidden, present = model.step(input_ids, position, past, cross, encoder_attention_mask != 0, cache_indirection)
+        logits = model.logits(hidden)
+        return logits, *best_tokens(logits, top_k), present
+
+
+class ForcedTranslation(nn.Module):
+    """The reference for both graphs together: a target that is given, all of its tokens at once."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        decoder_input_ids: Tensor,
+        logits_indices: Tensor,
+        top_k: Tensor,
+    ) -> Best:
+        """Return logits of the tokens ``logits_indices`` (rows,), row * target + position, and the best after them."""
+        target = decoder_input_ids.new_ones(decoder_input_ids.shape) != 0
+        hidden = self.model.hidden(input_ids, attention_mask != 0, decoder_input_ids, target)
+        logits = self.model.logits(hidden[logits_indices])
+        return logits, *best_tokens(logits, top_k)
