@@ -1,7 +1,8 @@
-r"""Compare encoders side by side, in short turns, and print medians and the median of the ratios.
+r"""Compare models side by side, in short turns, and print medians and the median of the ratios.
 
-    python benchmarks/encoders.py --side int8=edgebert:bert.int8 --side ort=onnxruntime:model.onnx E1 E2 E3
-    python benchmarks/encoders.py --texts sentences.txt --tokenizer tokenizer.json \
+    python benchmarks/compare.py --side int8=edgebert:bert.int8 --side ort=onnxruntime:model.onnx E1 E2 E3
+    python benchmarks/compare.py --side int8=edgebert:gpt2.int8 --side q8=llama:gpt2_q8_0.gguf@/venv/bin/python G1
+    python benchmarks/compare.py --texts sentences.txt --tokenizer tokenizer.json \
         --side int8=edgebert:minilm.int8 --side ct2=ctranslate2:minilm_ct2_int8@/venv/bin/python E4 E4one
 
 A side is NAME=KIND:PATH, with @PYTHON behind it where another interpreter runs it; benchmarks/worker.py lists the
@@ -22,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from workloads import CALLS, IDS, TEXTS
+from workloads import CALLS, IDS, TEXTS, WRITING
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -117,7 +118,7 @@ def cold(side: str, first: str, environment: dict[str, str], runs: int) -> None:
 def main() -> None:
     """Read the command line and run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="+", choices=[*IDS, *TEXTS])
+    parser.add_argument("workloads", nargs="+", choices=[*IDS, *TEXTS, *WRITING])
     parser.add_argument("--side", action="append", required=True, help="NAME=KIND:PATH[@PYTHON], ours first")
     parser.add_argument("--texts", help="file of texts, a line each, for E4 and E4one")
     parser.add_argument("--tokenizer", help="tokenizer.json for sides without one")

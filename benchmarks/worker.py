@@ -5,7 +5,7 @@
 Prints one JSON line when the first vector is there, then waits for a line ``WORKLOAD CALLS`` on standard input,
 answers with the seconds of one call, and so on. It needs only what its side needs, so that any environment can run
 it. Kinds: ``edgebert`` (a bundle), ``onnxruntime`` (an ONNX encoder in a bare loop), ``ctranslate2`` and ``torch``
-(folders), ``sentence-transformers`` (a folder; texts only).
+(folders), ``sentence-transformers`` (a folder; texts only); for models that write text those of ``writers.py``.
 """
 
 from __future__ import annotations
@@ -156,11 +156,13 @@ SIDES: dict[str, Callable[[str], Side]] = {
 
 def main(kind: str, path: str, first: str) -> None:
     """Load a side, answer the first input, and then time what is asked for."""
-    from workloads import IDS
+    from workloads import IDS, WRITING
+    from writers import WRITERS
 
     texts = Path(TEXTS_FILE).read_text(encoding="utf-8").splitlines() if TEXTS_FILE else []
     inputs: dict[str, Any] = {name: make() for name, make in IDS.items()} | {"E4": texts, "E4one": texts[:1]}
-    side = SIDES[kind](path)
+    inputs |= {name: make() for name, make in WRITING.items()}
+    side: Side = (WRITERS if first in WRITING else SIDES)[kind](path)
     side(inputs[first])
     print(json.dumps({"first_s": round(seconds_since_start(), 3), "peak_mb": round(peak_mb(), 1)}), flush=True)
     for line in sys.stdin:
