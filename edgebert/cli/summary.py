@@ -62,6 +62,8 @@ def details(bundle: Bundle) -> list[Row]:
         ("tokens", tokens(manifest.task, limits)),
         ("vocabulary", f"{limits.vocab_size:,}"),
     ]
+    if target := manifest.config.get("decoder_vocab_size"):
+        rows.append(("of targets", f"{target:,}"))
     layers = [f"{side}_{part}" for side in ("encoder", "decoder") for part in ("layers", "attention_heads")]
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", *layers):
         if key in manifest.config:

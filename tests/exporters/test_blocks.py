@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -51,6 +51,11 @@ def test_four_bits_by_hand() -> None:
     assert negative.tolist() == [[-1]]
 
 
+ONES = np.ones((3, 40), np.float32)
+ONES[0, 0] = -1
+
+
+@example(ONES, 4)
 @given(arrays(np.float32, (3, 40), elements=st.floats(-100, 100, width=32)), st.sampled_from([4, 8]))
 def test_numbers_are_off_by_little(weight: Floats, bits: int) -> None:
     integers, scale = quantize_blocks(weight, bits, 16)
@@ -61,7 +66,9 @@ def test_numbers_are_off_by_little(weight: Floats, bits: int) -> None:
     largest = np.abs(np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)).max(2)
     error = np.sqrt(((np.pad(found - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
     step = largest / (127 if bits == 8 else 8)
-    assert (error <= 0.5001 * step + 1e-30).all()
+    # Of 4 bits the shorter side ends at 7, with the largest scale tried at 7.42 of the 8 steps.
+    most = 0.5001 if bits == 8 else 0.5801
+    assert (error <= most * step + 1e-30).all()
 
 
 def test_the_best_scale_is_no_worse_than_the_usual_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,62 @@ def test_channels_with_large_numbers_cost_the_others_less(producer: str, outlier
         after = quantized(graph(producer, weight, None, True), largest)
         errors.append(np.abs(run(after, x) - run(float32, x)).mean())
     assert errors[0] < gain * errors[1]
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_each_row_has_a_scale_of_its_own(with_bias: bool) -> None:
+    """What NumPy makes of rows of any size by whole numbers, and the same beside any others, bit for bit."""
+    rng = np.random.default_rng(4)
+    weight = rng.standard_normal((32, 20)).astype(np.float32)
+    bias = rng.standard_normal(20).astype(np.float32) if with_bias else None
+    x = np.abs(rng.standard_normal((6, 32))) * np.array([1e-12, 1, 1e6, 0.03, 0, 40])[:, None]
+    x = x.astype(np.float32)  # a Relu keeps it
+    model = graph("Relu", weight, bias, True)
+    Rewriter(model).in_rows(list(linears(model)))
+    assert Counter(node.op_type for node in model.graph)["QGemm"] == 1
+    integers, scale = quantize_columns(weight)
+    largest = np.maximum(x.max(1, keepdims=True), 1e-30).astype(np.float64)
+    whole = np.rint(x / largest * 127).astype(np.int64) @ integers.astype(np.int64)
+    exact = whole / 127 * largest * scale + (0 if bias is None else bias)
+    for optimize in (True, False):
+        found = run(model, x, optimize)
+        size = np.abs(exact - (0 if bias is None else bias)).max(1, keepdims=True)  # a number halfway may round anyhow
+        assert (np.abs(found - exact) <= 0.01 * size + 1e-6 * np.abs(exact) + 1e-30).all()
+        assert np.median(np.abs(found - exact) / np.maximum(size, 1e-30)) < 1e-6
+        for row in range(len(x)):
+            np.testing.assert_array_equal(run(model, x[row : row + 1], optimize)[0], found[row])
+
+
+def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
+    """Both give the rows that the one array of whole numbers holds, each with a scale of its own."""
+    rng = np.random.default_rng(2)
+    weight = (rng.standard_normal((50, 16)) * rng.uniform(0.01, 10, (50, 1))).astype(np.float32)
+    ids = ir.val("x", ir.DataType.INT64, ["n"])
+    held = ir.Value(name="t", const_value=ir.tensor(weight, name="t"), shape=ir.Shape(weight.shape))
+    found = ir.node("Gather", [held, ids], attributes={"axis": 0})
+    product = ir.node("Gemm", [found.outputs[0], held], attributes={"transB": 1})
+    for node, name, width in ((found, "rows", 16), (product, "y", 50)):
+        (output,) = node.outputs
+        output.name, output.shape = name, ir.Shape(["n", width])
+        output.type = ir.TensorType(ir.DataType.FLOAT)
+    body = ir.Graph(
+        [ids],
+        [*product.outputs, *found.outputs],
+        nodes=[found, product],
+        initializers=[held],
+        opset_imports={"": 21},
+        name="g",
+    )
+    model = ir.Model(body, ir_version=10)
+    Rewriter(model).tied_rows(weights(model)["t"])
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    logits, rows = session.run(None, {"x": np.arange(50)})
+    integers, scale = quantize_columns(weight.T)
+    np.testing.assert_allclose(rows, (integers * scale).T, rtol=1e-6)
+    wanted = rows.astype(np.float64) @ rows.T
+    assert 0 < np.abs(logits - wanted).max() < 0.01 * np.abs(wanted).max()
+    kept = [v.const_value.numpy() for v in model.graph.initializers.values() if v.uses() and v.const_value is not None]
+    assert [array.dtype for array in kept if array.size == weight.size] == [np.int8]
 
 
 def test_table_is_close_row_by_row(tmp_path: Path) -> None:

@@ -82,8 +82,11 @@ def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) 
     assert stored(after) < 0.35 * stored(before)
     held = initializers(after)
     wide = {name: array.dtype.name for name, array in held.items() if array.size >= VOCAB * DIM / 2}
-    assert wide == {f"{TOKENS}.uint8": "uint8"}
-    assert users(after, f"{TOKENS}.uint8") == {"GatherBlockQuantized": 1, "MatMulNBits": 1}
+    kind, *operators = (
+        ("int8", "Gather", "QGemm") if form == "many" else ("uint8", "GatherBlockQuantized", "MatMulNBits")
+    )
+    assert wide == {f"{TOKENS}.{kind}": kind}
+    assert users(after, f"{TOKENS}.{kind}") == Counter(operators)
     assert held[POSITIONS].dtype == np.float32
     weights = after.manifest.weights
     assert weights.coverage == (4 * LAYERS + 1, 4 * LAYERS + 1)
@@ -99,15 +102,16 @@ def test_layers_are_stored_as_the_scheme_says(
 ) -> None:
     bundle = Bundle.open(decoder_bundle(form))
     nodes = Counter(node.op_type for node in ir.load(bundle.path / "model.onnx").graph)
-    assert nodes["MatMulNBits"] == (4 * LAYERS + 1 if kind else 1)
-    assert nodes["DynamicQuantizeMatMul"] == (0 if kind else 4 * LAYERS)
+    assert nodes["MatMulNBits"] == (4 * LAYERS + 1 if kind else 0)
+    assert (nodes["DynamicQuantizeMatMul"], nodes["QGemm"]) == ((0, 0) if kind else (4 * LAYERS, 1))
     assert nodes["GroupQueryAttention"] == LAYERS
     assert nodes["Gemm"] == nodes["MatMul"] == 0
     held = initializers(bundle)
     stem = f"gpt2.layers.0.expand.weight.{'uint' if kind else 'int'}{kind or 8}"
     assert held[stem].dtype == dtype
     assert held[stem].size == DIM * SIZES["intermediate_size"] * (kind or 8) // 8
-    assert held[f"{TOKENS}.uint8"].dtype == np.uint8
+    table = "uint8" if kind else "int8"
+    assert held[f"{TOKENS}.{table}"].dtype == table
     assert ("gpt2.layers.0.expand.weight.smoothing" in held) == (kind == 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,10 +190,10 @@ def test_falling_short_leaves_nothing(translator_bundle: Maker, tmp_path: Path) 
 
 
 class Rolled:
-    """A session whose first output may be in disorder."""
+    """A session whose first output is in disorder if its file is the ``wrong`` one."""
 
-    def __init__(self, file: Path, wrong: bool) -> None:
-        self.inner, self.wrong = open_session(file), wrong
+    def __init__(self, wrong: str, file: Path) -> None:
+        self.inner, self.wrong = open_session(file), file.stem == wrong
 
     def run(self, output_names: Any, feeds: Any) -> list[Any]:
         first, *others = self.inner.run(output_names, feeds)
@@ -207,6 +208,6 @@ def test_golden_sample_watches_both_graphs(form: str, translator_bundle: Maker) 
     assert 1e-4 < np.abs(np.subtract(golden, before)).max() < 0.5
     assert check_golden(bundle, open_graphs(bundle.path, bundle.manifest)) == pytest.approx(1, abs=1e-6)
     for graph in LINEARS:
-        session = open_graphs(bundle.path, bundle.manifest, lambda file, wrong=graph: Rolled(file, file.stem == wrong))
+        session = open_graphs(bundle.path, bundle.manifest, partial(Rolled, graph))
         with pytest.raises(IntegrityError, match="the golden sample gives a vector of cosine"):
             check_golden(bundle, session)

@@ -55,8 +55,9 @@ def made(
     def make(model_type: str, target: str) -> tuple[Path, Path]:
         if model_type == "marian":
             return translator_checkpoint(), translator_bundle(target)
-        folder, layers = tmp_path_factory.mktemp(model_type), {"encoder_layers": 1, "decoder_layers": 1}
-        source = write_checkpoint(folder / "source", task="translate", model_type=model_type, **layers)
+        folder = tmp_path_factory.mktemp(model_type)
+        options: dict[str, Any] = {"task": "translate", "encoder_layers": 1, "decoder_layers": 1}
+        source = write_checkpoint(folder / "source", model_type=model_type, **options)
         return source, export_checkpoint(source, folder / "bundle", target=target).path
 
     return make
@@ -209,6 +210,7 @@ def test_verified_again(form: str, translator_bundle: Maker, translator_checkpoi
     if form in TARGETS:
         assert figures["rows_alone"]["max_error"] < 1e-5
         assert figures["reference"]["max_error"] < 1e-5
+        assert figures["reference"]["translations"]["num_beams"] == [1, 4]
         alone = verify_bundle(translator_bundle(form))
         assert alone == {name: figure for name, figure in figures.items() if name != "reference"}
     else:
