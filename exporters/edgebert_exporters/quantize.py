@@ -152,7 +152,8 @@ def write_quantized(folder: Path, source: Bundle, models: dict[str, ir.Model], p
     specs = write_graphs(models, folder, signatures, single_file=False)
     copy_tokenizers(source.path, folder)
     coverage = (plan.quantized, plan.eligible)
-    weights = Weights(scheme.name, bytes_of(models.values()), coverage, plan.kept, scheme.safe_cpus)
+    strictest = scheme_of("encoder", scheme) if "encoder" in models else scheme
+    weights = Weights(scheme.name, bytes_of(models.values()), coverage, plan.kept, strictest.safe_cpus)
     return dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,

@@ -9,6 +9,8 @@ scheme      rows        weights                                       for
                         :mod:`edgebert_exporters.blocks`
 ``int4``    ``few``     4 bits in blocks of 32; the table of tokens   decoders where every byte counts
                         has 8 bits in blocks of 128
+``int8``    ``each``    int8 with a scale for each column, and one    the encoders of models that translate,
+                        for each row of the input                     whatever their decoders have
 ==========  ==========  ============================================  ===================================
 """
 
@@ -56,7 +58,7 @@ class Scheme:
     @property
     def safe_cpus(self) -> str:
         """Return where a bundle computes what its report promises."""
-        return SAFE_CPUS[self.rows]
+        return SAFE_CPUS["few" if self.rows == "few" else "many"]
 
 
 def scheme_of(graph: str, chosen: Scheme) -> Scheme:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import resource
 import subprocess
 import sys
-import time
 from typing import Any
 
 import click
@@ -80,6 +80,12 @@ def test_wrong_usage_exits_with_2(run: Any, args: list[str]) -> None:
     assert "Error: " in result.stderr
 
 
+def seconds_of_children() -> float:
+    """Return the time that processes started here have computed, however busy the machine is."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.parametrize("args", [["--help"], ["export", "--help"]])
 def test_help_starts_fast_and_imports_nothing_heavy(args: list[str]) -> None:
     script = (
@@ -89,9 +95,9 @@ def test_help_starts_fast_and_imports_nothing_heavy(args: list[str]) -> None:
     )
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = seconds_of_children()
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-        times.append(time.perf_counter() - begin)
+        times.append(seconds_of_children() - begin)
         assert done.returncode == 0
         assert done.stdout.startswith("Usage: ")
         assert done.stderr == ""

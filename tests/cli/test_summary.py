@@ -75,6 +75,17 @@ def test_settings(settings: dict[str, Any], rows: list[tuple[str, str]]) -> None
     assert summary.settings(bundle(settings=settings)) == rows
 
 
+def test_both_sides_of_a_translation_are_described() -> None:
+    config = {"hidden_size": 8, "encoder_layers": 6, "decoder_layers": 3, "decoder_vocab_size": 41}
+    made: dict[str, Any] = {"edgebert_version": "0", "format_version": 1, "weights": SimpleNamespace(safe_cpus="any")}
+    given = bundle(task="translate", limits=Limits(32000, 512, 512), config=config, **made)
+    rows = dict(summary.details(given))
+    assert (rows["vocabulary"], rows["of targets"]) == ("32,000", "41")
+    assert (rows["hidden size"], rows["encoder layers"], rows["decoder layers"]) == ("8", "6", "3")
+    config["decoder_vocab_size"] = None  # type: ignore[assignment]
+    assert "of targets" not in dict(summary.details(given))
+
+
 def test_verification_speaks_of_outputs_of_any_kind() -> None:
     figures: dict[str, Any] = {"files": 2, "golden_cosine": 1.0, "rows_alone": {"rows": 48, "max_error": 1e-7}}
     text = " ".join(text for _, text in summary.verified(figures))

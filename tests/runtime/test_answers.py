@@ -138,10 +138,10 @@ def test_thirty_windows_take_a_few_milliseconds() -> None:
     sides = [(rng.normal(0, 3, 1 + end - start), rng.normal(0, 3, 1 + end - start)) for start, end in windows]
     times = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.process_time()
         found = search(windows, sides, words, 5, 15)
         total = normalizer(sides)
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
     assert len(found) == 5
     assert found[0].badness + total > 0
     assert min(times) < 0.05

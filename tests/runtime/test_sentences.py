@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_cut_at_white_space(text: str, room: int, parts: li
     "text", ["a " * 300_000, "A. " * 200_000, "." * 500_000, " \n" * 300_000, "”" * 500_000, "。" * 500_000]
 )
 def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = split_sentences(text)
     assert found.join(found.texts) == text
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5

@@ -106,11 +106,11 @@ def test_spans_of_tokens(tokenizer: Any, text: str, data: Any) -> None:
 @pytest.mark.parametrize("mark", ["\u0301", "\u200d", "🇩", "🏽", " "])
 def test_no_text_takes_long(mark: str) -> None:
     text = "a" + mark * 100_000
-    begun = time.perf_counter()
+    begun = time.process_time()
     for place in range(50_000, 50_200):
         start, end = snap(text, place, place + 1)
         assert place - 64 <= start <= end <= place + 65
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 @given(st.lists(st.sampled_from(["a", "\ud83d", "\ude00", "😀", "日", "\ud800", "\udfff", "\ufeff"]), max_size=12))
