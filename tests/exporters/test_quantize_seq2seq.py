@@ -68,7 +68,7 @@ def test_every_product_is_quantized(form: str, translator_bundle: Maker) -> None
     assert decoder["DecoderMaskedMultiHeadAttention"] == decoder["MultiHeadAttention"] == DECODER
     assert made.manifest.weights.coverage == (EVERY, EVERY)
     assert made.manifest.weights.kept == POSITIONS
-    assert made.manifest.weights.safe_cpus == SAFE_CPUS["many" if many else "few"]
+    assert made.manifest.weights.safe_cpus == SAFE_CPUS["many"]  # for the sake of the encoder
     assert made.manifest.report["coverage"]["tables"] == [TABLE]
     exact = Bundle.open(translator_bundle("cpu")).manifest
     assert (made.manifest.graphs, made.manifest.decoding) == (exact.graphs, exact.decoding)
