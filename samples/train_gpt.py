@@ -215,10 +215,7 @@ def reporter(model: Gpt2LanguageModel, unseen: Tensor, size: int) -> Callable[[P
     def report(progress: Progress) -> None:
         nonlocal reports
         reports += 1
-        line = (
-            f"step {progress.step:5} of {progress.steps}  loss {progress.loss:.3f}  rate {progress.rate:.1e}  "
-            f"norm {progress.norm:.2f}  {progress.tokens:11,} tokens  {progress.tokens_per_second:6,.0f} tokens/s"
-        )
+        line = str(progress)
         if reports % JUDGED == 0:
             bits = bits_per_byte(model, sample, size * len(sample) // len(unseen), stride=model.gpt2.config.max_tokens)
             line += f"  held out {bits:.3f} bits/byte"

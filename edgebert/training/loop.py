@@ -43,6 +43,12 @@ class Progress:
     tokens: int
     tokens_per_second: float
 
+    def __str__(self) -> str:
+        return (
+            f"step {self.step:5} of {self.steps}  loss {self.loss:.3f}  rate {self.rate:.1e}  norm {self.norm:.2f}  "
+            f"{self.tokens:11,} tokens  {self.tokens_per_second:6,.0f} tokens/s"
+        )
+
 
 @dataclass
 class Tally:
