@@ -90,8 +90,8 @@ def measure(bundles: Sequence[Path], words: cmudict.Dictionary) -> Iterator[str]
             start = time.perf_counter()
             said = [found.text for found in model.translate(list(words), num_beams=beams)]
             speed = len(words) / (time.perf_counter() - start)
-            line = f"{path.name:<12} {megabytes:5.1f} MB  {f'beam {beams}' if beams > 1 else 'greedy'}"
-            line += f"  {Errors.of(said, list(words.values())).rates()}  {speed:5.0f} words/s"
+            line = f"{path.name:<10} {megabytes:5.1f} MB  {f'beam {beams}' if beams > 1 else 'greedy'}"
+            line += f"  {Errors.of(said, list(words.values())).rates()}  {speed:4.0f} words/s"
             others = sum(one != other for one, other in zip(said, first.setdefault(beams, said), strict=True))
             yield f"{line}  {others / len(words):.2%} unlike {bundles[0].name}" if path != bundles[0] else line
 

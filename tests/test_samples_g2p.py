@@ -22,11 +22,11 @@ import edgebert
 from edgebert.cli import main
 from edgebert.models.seq2seq import Seq2Seq
 
-BAR = 0.40  # the share of the words held out of the excerpt that are wrong
+BAR = 0.34  # the share of the words held out of the excerpt that are wrong; the checkpoint that ships gave 0.318
 MARGINS = {"int8": 0.01, "int4": 0.02}  # by how much larger it may be in these
 SHIPPED = Path(train_g2p.__file__).parent / "g2p"
 TEST = cmudict.split(cmudict.excerpt()).test
-SAID = {"phonics": "F AA N IH K S"}
+SAID = {"hello": "HH EH L OW", "pronunciation": "P R AH N AH N S IY EY SH AH N", "phonics": "F AA N IH K S"}
 
 
 @pytest.fixture(scope="module")
