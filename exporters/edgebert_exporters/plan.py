@@ -37,13 +37,12 @@ class Plan:
     @classmethod
     def merged(cls, plans: Collection[Plan]) -> Plan:
         """Return what is done to several graphs; a table that they share is named once."""
-        tables = {weight.name: weight for plan in plans for weight in plan.tables}
+        # Tables count by the products with them, which only one graph has: that one comes last, and stays.
+        tables = sorted((weight for plan in plans for weight in plan.tables), key=lambda weight: bool(weight.linears))
         kept = {name: reason for plan in plans for name, reason in plan.kept.items()}
         linears = [weight for plan in plans for weight in plan.linears]
-        # Tables count by the products with them, which only one graph has.
-        for plan in plans:
-            tables |= {weight.name: weight for weight in plan.tables if weight.linears}
-        return cls(linears, list(tables.values()), kept, sum(plan.eligible for plan in plans))
+        distinct = {weight.name: weight for weight in tables}
+        return cls(linears, list(distinct.values()), kept, sum(plan.eligible for plan in plans))
 
     def coverage(self) -> dict[str, Any]:
         """Return the part of the report about what was quantized."""
