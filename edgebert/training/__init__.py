@@ -2,7 +2,8 @@
 
 :func:`train` takes a module, an iterable of batches and a function from the two to a :class:`Loss`; what the model is
 and what the batches are is the caller's affair. Everything else is data: a :class:`Recipe` says how, a
-:class:`Progress` what has been reached.
+:class:`Progress` what has been reached. Batches and losses of BERT's pre-training are in
+:mod:`edgebert.training.bert_pretraining`.
 """
 
 from __future__ import annotations

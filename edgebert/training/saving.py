@@ -14,12 +14,15 @@ from typing import Any
 import torch
 from safetensors.torch import save
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.families import Reference
 from edgebert.head_names import HEADS
 from edgebert.model_config import build_config
 from edgebert.model_types import MODEL_TYPES
+from edgebert.models.heads import HeadedBert
+from edgebert.models.pretraining import BertPreTraining
 from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert.tensor_names import to_published
 from edgebert.tokenizer_files import READY
@@ -29,7 +32,7 @@ from edgebert_runtime.errors import InputError
 
 def save_checkpoint(
     folder: Path,
-    model: Reference,
+    model: Reference | BertPreTraining,
     tokenizer: Tokenizer,
     *,
     model_type: str,
@@ -41,11 +44,11 @@ def save_checkpoint(
 ) -> Path:
     """Write config.json, model.safetensors and tokenizer.json to ``folder``, and return it.
 
-    ``model_type`` and ``task`` decide what the tensors are called. To the sizes in config.json ``config`` is added:
-    the ``architectures`` at least. With a ``target_tokenizer`` the files are source_tokenizer.json and
-    target_tokenizer.json. ``files`` are further ones by their names, a text or what is to be JSON. ``half``
-    stores the weights as float16, in half the bytes. A checkpoint that was in the folder is replaced, and only by one
-    that is complete and opens.
+    ``model_type`` and ``task`` decide what the tensors are called; a model with both heads of BERT's pre-training is
+    saved with both, and opens for either task. To the sizes in config.json ``config`` is added: the ``architectures``
+    at least. With a ``target_tokenizer`` the files are source_tokenizer.json and target_tokenizer.json. ``files`` are
+    further ones by their names, a text or what is to be JSON. ``half`` stores the weights as float16, in half the
+    bytes. A checkpoint that was in the folder is replaced, and only by one that is complete and opens.
 
     Raises:
         CheckpointError: if it does not open, as when the tokenizer has more tokens than the model.
@@ -53,10 +56,9 @@ def save_checkpoint(
     """
     if folder.exists() and not (folder / "config.json").is_file():
         raise InputError(f"{folder} is there already and is no checkpoint; give another folder")
-    names = None if task in ("embed", "translate") else HEADS[model_type][task][0]
+    tasks = [*model.heads] if isinstance(model, BertPreTraining) else [task]
     dtype = torch.float16 if half else torch.float32
-    published = to_published(model.state_dict(), model_type, names)
-    tensors = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in published.items()}
+    tensors = {name: tensor.to("cpu", dtype).contiguous() for name, tensor in publish(model, model_type, task).items()}
     described = {**describe(model, model_type), "dtype": str(dtype).removeprefix("torch."), **config}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".checkpoint-") as scratch:
@@ -69,12 +71,32 @@ def save_checkpoint(
         for name, content in {"config.json": described, **(files or {})}.items():
             text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
             (complete / name).write_text(text, encoding="utf-8")
-        open_checkpoint(complete, task=task)
+        for each in dict.fromkeys([task, *tasks]):
+            open_checkpoint(complete, task=each)
         replace(folder, complete, Path(scratch) / "replaced")
     return folder
 
 
-def describe(model: Reference, model_type: str) -> dict[str, Any]:
+def publish(model: Reference | BertPreTraining, model_type: str, task: str) -> dict[str, Tensor]:
+    """Return the tensors of a model, with all of its heads, by their published names.
+
+    Raises:
+        InputError: if models of this type do not have all of them.
+    """
+    if isinstance(model, BertPreTraining):
+        if lacking := [each for each in model.heads if each not in HEADS[model_type]]:
+            raise InputError(f"models of the type {model_type} have no head for {', '.join(lacking)}; give 'bert'")
+        parts = [publish(model.with_head(each), model_type, each) for each in model.heads]
+        return {name: tensor for part in parts for name, tensor in part.items()}
+    if task in ("embed", "translate"):
+        return to_published(model.state_dict(), model_type)
+    heads = HEADS[model_type][task]
+    head = model.head.config if isinstance(model, HeadedBert) else None
+    alike = (names for names in heads if head and (names.reads, names.binary) == (head.reads, head.binary))
+    return to_published(model.state_dict(), model_type, next(alike, heads[0]))
+
+
+def describe(model: Reference | BertPreTraining, model_type: str) -> dict[str, Any]:
     """Return what config.json says of the model's sizes.
 
     Raises:
