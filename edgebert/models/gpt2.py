@@ -9,7 +9,7 @@ stands. Positions count the real tokens of a row, so that a row gives the same w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -191,20 +191,32 @@ class Gpt2Classifier(nn.Module):
         return logits
 
 
+# Takes the head and the states (rows, dim) of the last tokens of so many examples to logits (examples, labels).
+Form = Callable[[nn.Module, Tensor, int], Tensor]
+
+
 def fine_tuning_loss(
-    model: Gpt2Classifier, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, weight: float = 0.5
+    model: Gpt2Classifier,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    labels: Tensor,
+    weight: float = 0.5,
+    form: Form | None = None,
 ) -> Tensor:
     """Return the loss L2 + weight * L1 of Radford et al. (2018), section 3.2.
 
-    L2 is the cross-entropy of ``labels`` (batch,) on the last real token of each row of ids (batch, seq). L1, the
-    auxiliary objective, is that of every real token whose predecessor in the row is real too, by the table of token
-    embeddings. Both are means, over rows and over tokens.
+    L2 is the cross-entropy of ``labels`` (examples,) on the last real token of each row of ids (batch, seq): there
+    are as many rows as examples, unless ``form`` makes logits of several. L1, the auxiliary objective, is that of
+    every real token whose predecessor in the row is real too, by the table of token embeddings. Both are means, over
+    examples and over tokens.
     """
     mask = attention_mask != 0
     hidden = model.gpt2.encode(input_ids, mask)  # (tokens, dim)
-    classification = functional.cross_entropy(model.head(hidden[last_rows(mask)]), labels)
+    states = hidden[last_rows(mask)]  # (batch, dim)
+    logits = model.head(states) if form is None else form(model.head, states, len(labels))
+    classification = functional.cross_entropy(logits.float(), labels)
     known = functional.pad(mask[:, :-1] & mask[:, 1:], (0, 1)).flatten()  # (tokens,): the next token is known
     following = input_ids.roll(-1, dims=1).flatten()[known]
-    logits = functional.linear(hidden[known], model.gpt2.token.weight)
-    language = functional.cross_entropy(logits, following, reduction="sum") / known.sum().clamp(min=1)
+    vocabulary = functional.linear(hidden[known], model.gpt2.token.weight).float()
+    language = functional.cross_entropy(vocabulary, following, reduction="sum") / known.sum().clamp(min=1)
     return classification + weight * language

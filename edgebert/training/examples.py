@@ -1,0 +1,137 @@
+"""Texts with what is right about them, as ids and labels, and batches of those: what models are fine-tuned on.
+
+Texts are read by the tokenizer of the engines, so that a bundle reads them as they were trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Sized
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+import torch
+from torch import Tensor
+
+from edgebert_runtime.errors import InputError
+from edgebert_runtime.tokenizer import TOKENIZER_NAME, Framed, Tokenizer, build, fit_pair
+
+IGNORED = -100  # the label of what is not judged
+
+
+class Example(NamedTuple):
+    """One row of ids or, where several are judged together, those rows; and the labels."""
+
+    rows: tuple[Framed, ...]
+    labels: list[int]
+
+
+class Batch(NamedTuple):
+    """Examples put together: ids, mask and segments are (batch * rows, seq), the rows of an example below each other.
+
+    Ids are padded on the right, and ``labels`` (batch, most labels) with ``IGNORED``.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+    labels: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """The number of real tokens."""
+        return int(self.attention_mask.sum())
+
+
+def reader(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
+    """Return what reads texts as the engine of an exported bundle does: special tokens in them are plain characters.
+
+    Raises:
+        TokenizerError: if the tokenizer does more than putting special tokens before, between and after texts.
+    """
+    file = Path(TOKENIZER_NAME)
+    return Tokenizer(file, build(file, tokenizer.to_str()))
+
+
+def join(read: Tokenizer, max_tokens: int, *texts: str) -> Framed:
+    """Return the ids of a text, or of two, between special tokens; too long, the longer of two is cut first.
+
+    Raises:
+        InputError: if ``max_tokens`` leaves no room beside the special tokens.
+    """
+    frame = read.single if len(texts) == 1 else read.pair
+    read.check_max_tokens(max_tokens, frame.count)
+    ids = [read.content(text).ids for text in texts]
+    room = max_tokens - frame.count
+    kept = [room] if len(ids) == 1 else fit_pair(len(ids[0]), len(ids[1]), room)
+    return frame.join(*(row[:length] for row, length in zip(ids, kept, strict=True)))
+
+
+def text_examples(
+    tokenizer: tokenizers.Tokenizer,
+    texts: Sequence[str],
+    labels: Sequence[int],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_tokens: int,
+) -> list[Example]:
+    """Return an example for each text, or for each text with the one of ``pairs`` at the same place, and its label.
+
+    Raises:
+        InputError: if there are not as many of each, or ``max_tokens`` leaves no room for text.
+    """
+    same_length(texts=texts, labels=labels, pairs=texts if pairs is None else pairs)
+    read = reader(tokenizer)
+    inputs = [(text,) for text in texts] if pairs is None else list(zip(texts, pairs, strict=True))
+    return [Example((join(read, max_tokens, *given),), [label]) for given, label in zip(inputs, labels, strict=True)]
+
+
+def same_length(**given: Sized) -> None:
+    """Make sure that as many are given of each.
+
+    Raises:
+        InputError: naming how many of each there are.
+    """
+    if len({len(values) for values in given.values()}) > 1:
+        counts = ", ".join(f"{len(values)} {name}" for name, values in given.items())
+        raise InputError(f"{counts} were given; give as many of each")
+
+
+def batches(examples: Sequence[Example], size: int, *, seed: int = 0) -> Iterator[Batch]:
+    """Yield batches of ``size`` examples of about the same length, without end: in each pass all, put together anew.
+
+    Raises:
+        InputError: if there are no examples, or ``size`` is less than 1.
+    """
+    if not examples or size < 1:
+        raise InputError(f"{len(examples)} examples in batches of {size}; give at least one of either")
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        order = torch.randperm(len(examples), generator=generator).tolist()
+        order.sort(key=lambda number: max(len(row.ids) for row in examples[number].rows))
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        for chosen in torch.randperm(len(groups), generator=generator).tolist():
+            yield collate([examples[number] for number in groups[chosen]])
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Put examples together.
+
+    Raises:
+        InputError: if they have different numbers of rows.
+    """
+    if len(counts := {len(example.rows) for example in examples}) != 1:
+        raise InputError(f"examples of {sorted(counts)} rows in one batch; give batches of one number of rows each")
+    rows = [row for example in examples for row in example.rows]
+    return Batch(
+        padded([row.ids for row in rows], 0),
+        padded([[1] * len(row.ids) for row in rows], 0),
+        padded([row.types for row in rows], 0),
+        padded([example.labels for example in examples], IGNORED),
+    )
+
+
+def padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
+    """Return rows as (rows, longest), filled up on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])

@@ -1,0 +1,221 @@
+"""Fine-tune all-MiniLM-L6-v2 to find the definition of a word in a text, or to say that it is not there, and ship it.
+
+    python samples/finetune_spans.py spans
+
+The data are made from WordNet: a question is a word, its context tells what four words mean, in sentences of three
+forms and in any order, and the answer is the definition. In a third of the cases the word is not among the four, and
+there is no answer, which is the place of ``[CLS]`` (Devlin et al., 2019, section 4.3). Words are held out with their
+definitions, and contexts for the test are made of those alone. What counts is how often exactly the right characters
+are found. That is easy to learn, since the context has the word as it was asked for; the way is that of hard tasks too.
+``--quick`` is over in seconds: a tiny encoder that has learned nothing, on words and beginnings of
+``samples/sentences.txt``, without network; it shows the way and learns little.
+
+``wordnet_classifier.py`` says where WordNet comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+
+import edgebert
+from edgebert.training import Recipe, train
+from edgebert.training.bert_finetuning import new_head, span_examples, span_loss
+from edgebert.training.examples import batches
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fetch_minilm import fetch  # noqa: E402
+from finetuning import engines, save, say, sentences, tiny_encoder  # noqa: E402
+from wordnet_classifier import FILES, fetch_wordnet, read_definitions  # noqa: E402
+
+FORMS = ("{}: {}.", "{} means {}.", "by {} one means {}.")
+ENTRIES = 4  # words that a context explains
+ABSENT = 1 / 3  # the share of questions without an answer
+LENGTHS = range(3, 11)  # how many words a definition may have
+MAX_TOKENS = 128
+MAX_ANSWER_TOKENS = 30
+BATCH = 16
+REPORTS = 8
+
+
+class Entry(NamedTuple):
+    """A word and its definition."""
+
+    word: str
+    gloss: str
+
+
+class Question(NamedTuple):
+    """A word, a context, and where the definition of the word stands in it: (start, end), None for nowhere."""
+
+    word: str
+    context: str
+    answer: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The shares of questions that are answered rightly: of those with an answer, of those without, and of all."""
+
+    exact: float
+    absent: float
+    total: float
+
+    @classmethod
+    def of(cls, found: Sequence[tuple[int, int] | None], questions: Sequence[Question]) -> Scores:
+        """Compare answers with the right ones."""
+        hits = [(one == question.answer, question.answer) for one, question in zip(found, questions, strict=True)]
+        there = [hit for hit, answer in hits if answer]
+        nowhere = [hit for hit, answer in hits if not answer]
+        return cls(
+            sum(there) / max(1, len(there)), sum(nowhere) / max(1, len(nowhere)), sum(there + nowhere) / len(hits)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.exact:11.2%} {self.absent:10.2%} {self.total:8.2%}"
+
+
+def main(
+    folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], recipe: Recipe
+) -> dict[str, Scores]:
+    """Train on questions, save the checkpoint in ``folder``, and return how the questions for the test are answered."""
+    model, start = new_head(encoder, "answer")
+    tokenizer = Tokenizer.from_str(start.tokenizer_json)
+    asked, contexts, answers = zip(*training, strict=True)
+    examples = span_examples(tokenizer, asked, contexts, answers, max_tokens=MAX_TOKENS)
+    say(f"{len(training):,} questions to train on, {len(tests):,} to test")
+    say(f"{recipe.steps} steps of {BATCH} questions")
+    begun = time.perf_counter(), time.process_time()
+    train(
+        model,
+        batches(examples, BATCH),
+        span_loss,
+        recipe,
+        report=lambda progress: say(str(progress)),
+        report_every=max(1, recipe.steps // REPORTS),
+    )
+    wall, processor = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
+    save(folder, model, tokenizer, "answer", {"architectures": ["BertForQuestionAnswering"]})
+    return report(engines(folder, model, [question.context for question in training[:400]]), tests)
+
+
+def report(models: dict[str, tuple[edgebert.Answerer, float]], tests: Sequence[Question]) -> dict[str, Scores]:
+    """Print how each model answers the questions, beside one that says nothing, and return it by its name."""
+    found = {"never an answer": Scores.of([None] * len(tests), tests)}
+    say(f"\n  {len(tests):,} questions     size   speed    exact match  no answer      all")
+    say(f"  {'never an answer':<36}{found['never an answer']}")
+    for name, (model, megabytes) in models.items():
+        start = time.perf_counter()
+        spans = answer(model, tests)
+        speed = len(tests) / (time.perf_counter() - start)
+        found[name] = Scores.of(spans, tests)
+        say(f"  {name:<12} {megabytes:9.1f} MB {speed:6.0f}/s  {found[name]}")
+    return found
+
+
+def answer(model: edgebert.Answerer, questions: Sequence[Question]) -> list[tuple[int, int] | None]:
+    """Return where an engine finds the answers, None for nowhere."""
+    found = model.answer_many(
+        [(question.word, question.context) for question in questions],
+        max_answer_tokens=MAX_ANSWER_TOKENS,
+        handle_impossible_answer=True,
+    )
+    return [(best.start, best.end) if best.text else None for (best, *_) in found]
+
+
+def ask(entries: Sequence[Entry], count: int, seed: int, size: int = ENTRIES) -> list[Question]:
+    """Make questions, each about one of ``size`` entries drawn for its context, or about another one."""
+    drawn, questions = random.Random(seed), list[Question]()
+    while len(questions) < count:
+        chosen = drawn.sample(entries, size + 1)
+        there = drawn.random() >= ABSENT
+        wanted = chosen[0] if there else chosen[size]
+        context, answer = "", None
+        for entry in drawn.sample(chosen[:size], size):
+            sentence = drawn.choice(FORMS).format(*entry)
+            if entry is wanted:
+                end = len(context) + len(sentence) - 1
+                answer = (end - len(entry.gloss), end)
+            context += f"{sentence} "
+        questions.append(Question(wanted.word, context.rstrip(), answer))
+    return questions
+
+
+def read_entries(folder: Path) -> list[Entry]:
+    """Return plain words with the first definition that WordNet has of each, if it is neither short nor long."""
+    words = [
+        line.split()[4]
+        for name in FILES
+        for line in (folder / name).read_text(encoding="utf-8").splitlines()
+        if not line.startswith("  ")
+    ]
+    found: dict[str, str] = {}
+    for word, (gloss, _) in zip(words, read_definitions(folder), strict=True):
+        if re.fullmatch("[a-z]{3,}", word) and re.fullmatch(r"[\w ,'-]+\w", gloss):
+            found.setdefault(word, gloss)
+    return [Entry(word, gloss) for word, gloss in found.items() if len(gloss.split()) in LENGTHS]
+
+
+def split(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Hold out one word in twenty for the test."""
+    parts: tuple[list[Entry], list[Entry]] = ([], [])
+    for entry in entries:
+        parts[int(hashlib.sha256(entry.word.encode()).hexdigest()[:8], 16) % 20 == 0].append(entry)
+    return parts
+
+
+def excerpt() -> list[Entry]:
+    """Return the longest word of each sentence that comes with the samples, with the beginning of the sentence."""
+    found: dict[str, str] = {}
+    for sentence in sentences():
+        plain = re.findall("[a-z]+", sentence.lower())
+        found.setdefault(max(plain, key=len), " ".join(plain[:5]))
+    return [Entry(word, gloss) for word, gloss in found.items()]
+
+
+def real(folder: Path, wordnet: Path | None, count: int, tests: int) -> tuple[Path, list[Question], list[Question]]:
+    """Return the encoder, and questions to train on and to test."""
+    parts = split(read_entries(wordnet or fetch_wordnet(folder.with_name("wordnet"))))
+    return fetch(folder.with_name("minilm")), ask(parts[0], count, 0), ask(parts[1], tests, 1)
+
+
+def quick(folder: Path) -> tuple[Path, list[Question], list[Question]]:
+    """Return a tiny encoder, and questions about one sentence each."""
+    parts = split(excerpt())
+    encoder = tiny_encoder(folder.with_name(f"{folder.name}.encoder"), sentences())
+    return encoder, ask(parts[0], 1600, 0, 1), ask(parts[1], 100, 1, 1)
+
+
+STEPS, TESTS = 400, 2000
+FULL = Recipe(steps=STEPS, rate=2e-4, warmup=40, schedule="linear", final=0.0, decay=0.01, betas=(0.9, 0.999))
+QUICK = Recipe(steps=240, rate=2e-3, warmup=20, schedule="linear", decay=0.01, betas=(0.9, 0.999))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the checkpoint is saved; bundles are put beside it")
+    parser.add_argument("--wordnet", type=Path, help="folder with data.noun and others")
+    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    try:
+        given = quick(chosen.folder) if chosen.quick else real(chosen.folder, chosen.wordnet, STEPS * BATCH, TESTS)
+        main(chosen.folder, *given, QUICK if chosen.quick else FULL)
+        answerer = edgebert.load(chosen.folder.with_name(f"{chosen.folder.name}.int8"))
+        for question, place in zip(given[2][:3], answer(answerer, given[2][:3]), strict=True):
+            said = question.context[slice(*place)] if place else "(no answer)"
+            say(f"\n  {question.context}\n  {question.word}? {said}")
+    except (RuntimeError, edgebert.EdgebertError) as error:
+        sys.exit(f"finetune_spans: {error}")

