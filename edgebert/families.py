@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.elmo import Elmo, ElmoConfig
 from edgebert.models.gpt2 import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 from edgebert.models.heads import HeadConfig, HeadedBert
 from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
-Config: TypeAlias = "BertConfig | Gpt2Config | Seq2SeqConfig"
-Reference: TypeAlias = "Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq"
+Config: TypeAlias = "BertConfig | ElmoConfig | Gpt2Config | Seq2SeqConfig"
+Reference: TypeAlias = "Bert | HeadedBert | Elmo | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq"
 
-CONFIGS: dict[str, type[BertConfig] | type[Gpt2Config] | type[Seq2SeqConfig]] = {
+CONFIGS: dict[str, type[BertConfig] | type[ElmoConfig] | type[Gpt2Config] | type[Seq2SeqConfig]] = {
     "bert": BertConfig,
+    "elmo": ElmoConfig,
     "gpt2": Gpt2Config,
     "seq2seq": Seq2SeqConfig,
 }
@@ -32,6 +34,8 @@ def build(config: Config, head: HeadConfig | None) -> Reference:
     if isinstance(config, BertConfig):
         bert = Bert(config)
         return bert if head is None else HeadedBert(bert, head)
+    if isinstance(config, ElmoConfig):
+        return Elmo(config)
     if isinstance(config, Seq2SeqConfig):
         return Seq2Seq(config)
     if head is None:

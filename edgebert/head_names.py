@@ -153,6 +153,7 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
     "bart": SEQ2SEQ_HEADS,
     "mbart": SEQ2SEQ_HEADS,
     "seq2seq": SEQ2SEQ_HEADS,
+    "elmo": {},
 }
 
 # Modules of heads that serve none of our tasks.

@@ -14,6 +14,8 @@ from edgebert.weight_names import CODE_KEYS, IGNORED, PROBABILITIES
 from edgebert_runtime.errors import ConfigError
 
 NAME = "config.json"
+# What stands in for a size that is missing, where 1 might be at odds with those that are there.
+STAND_INS = {"hidden_size": 2, "max_position_embeddings": 1 << 20}
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
     pad = data.get("pad_token_id", kind.pads)
     offset = {"position_offset": pad + 1} if kind.pads is not None and type(pad) is int and pad >= 0 else {}
     # The values that are there are checked even if others are missing: a number stands in for each.
-    filled = {**dict.fromkeys(required, 1), "max_position_embeddings": 1 << 20, **values, **offset, **kind.fixed}
+    filled = {**{name: STAND_INS.get(name, 1) for name in required}, **values, **offset, **kind.fixed}
     try:
         config = CONFIGS[kind.family](**filled)
     except ValueError as error:

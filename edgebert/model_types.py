@@ -16,6 +16,8 @@ from edgebert.weight_names import (
     DISTILBERT_FIELDS,
     DISTILBERT_TENSORS,
     ELECTRA_TENSORS,
+    ELMO_FIELDS,
+    ELMO_TENSORS,
     GPT2_BUFFERS,
     GPT2_FIELDS,
     GPT2_TENSORS,
@@ -171,6 +173,7 @@ MODEL_TYPES: dict[str, ModelType] = {
         required={**BART_REQUIRED, "normalize_before": (True,), "add_final_layer_norm": (True,)},
     ),
     "seq2seq": SEQ2SEQ,
+    "elmo": ModelType(family="elmo", prefix="elmo.", tensors=ELMO_TENSORS, buffers=(), keys=ELMO_FIELDS),
 }
 
 # The types without a linear layer between embeddings and encoder where both have the same width.

@@ -26,6 +26,7 @@ from edgebert.head_names import (
 from edgebert.model_config import NAME, ModelConfig, required_problems
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.bert import BertConfig
+from edgebert.models.elmo import ElmoConfig
 from edgebert.models.heads import HeadConfig
 from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert.task_labels import PROBLEMS, cross_encoder_activation, read_activation, read_labels, read_problem
@@ -238,6 +239,7 @@ def find_head(there: Candidates, task: str) -> HeadNames:
 
 def head_config(names: HeadNames, config: Config, outputs: int, tied: bool = True) -> HeadConfig:
     """Return what our head computes for a published one with so many outputs; ``tied`` matters over a vocabulary."""
+    assert not isinstance(config, ElmoConfig), "an ELMo has no heads"
     narrow = config.embedding_size if names.vocabulary and isinstance(config, BertConfig) else None
     return HeadConfig(
         reads=names.reads,

@@ -104,6 +104,10 @@ SEPARATE_TENSORS = {**SEQ2SEQ_TENSORS, "token": ("encoder.embed_tokens",)}
 # A table that is saved along where each side has its own, and what BART had before.
 SEQ2SEQ_BUFFERS = ("shared.weight", "encoder.version", "decoder.version")
 
+# An ELMo is published under the names that it has here.
+ELMO_MODULES = ("token", "layers.{}.forwards", "layers.{}.backwards", "mix")
+ELMO_TENSORS: dict[str, tuple[str, ...]] = {module: (module,) for module in ELMO_MODULES}
+
 # The prefix that a training wrapper puts in front of every name.
 WRAPPER = "module."
 
@@ -170,6 +174,13 @@ OWN_FIELDS: dict[str, str] = {
     "norm": "norm",
     "embedding_norm": "embedding_norm",
     "final_norm": "final_norm",
+}
+
+ELMO_FIELDS: dict[str, str] = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "max_tokens": "max_tokens",
 }
 
 # Keys that ask for program code from the folder.

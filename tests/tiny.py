@@ -68,12 +68,14 @@ OTHERS: dict[str, dict[str, Any]] = {
     "marian": SEQ2SEQ,
     "bart": BART,
     "mbart": {**BART, "norm": "pre", "final_norm": True},
+    "elmo": {"hidden_size": 36, "num_hidden_layers": 2, "max_tokens": 40},
     "seq2seq": {**SEQ2SEQ, "norm": "pre", "final_norm": True, "decoder_vocab_size": len(TARGETS["seq2seq"])},
 }
 CLASSES = {
     "bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert",
     "distilbert": "DistilBert", "electra": "Electra", "albert": "Albert", "gpt2": "GPT2", "marian": "Marian",
     "bart": "Bart", "mbart": "MBart", "seq2seq": "Seq2Seq",
+    "elmo": "Elmo",
 }  # fmt: skip
 ENDINGS = {
     "embed": "Model", "classify": "ForSequenceClassification", "next-sentence": "ForNextSentencePrediction",

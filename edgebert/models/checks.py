@@ -25,10 +25,10 @@ LIMITS = {
 def field_problems(config: Any, limits: Mapping[str, tuple[int, int]] = LIMITS) -> list[str]:
     """Name the fields of the dataclass ``config`` that make no sense, each with its value.
 
-    Whole numbers, numbers and flags are told by the types of the fields. ``hidden_size`` must divide among the heads,
-    ``layer_norm_eps`` lie between 0 and 1, ``hidden_act`` be one of the activations.
+    Whole numbers, numbers and flags are told by the types of the fields. Where they are there, ``hidden_size`` must
+    divide among the heads, ``layer_norm_eps`` lie between 0 and 1, ``hidden_act`` be one of the activations.
     """
-    problems = []
+    problems, names = [], {field.name for field in fields(config)}
     for field in fields(config):
         value, (low, high) = getattr(config, field.name), limits.get(field.name, (1, 1 << 24))
         whole = field.type == "int" or (field.type == "int | None" and value is not None)
@@ -42,8 +42,8 @@ def field_problems(config: Any, limits: Mapping[str, tuple[int, int]] = LIMITS) 
         for name in heads
         if config.hidden_size % getattr(config, name)
     ]
-    if not isinstance(config.layer_norm_eps, float) or not 0 < config.layer_norm_eps < 1:
+    if "layer_norm_eps" in names and not (isinstance(config.layer_norm_eps, float) and 0 < config.layer_norm_eps < 1):
         problems.append(f"layer_norm_eps={config.layer_norm_eps!r:.60} is not a number between 0 and 1")
-    if not isinstance(config.hidden_act, str) or config.hidden_act not in ACTIVATIONS:
+    if "hidden_act" in names and not (isinstance(config.hidden_act, str) and config.hidden_act in ACTIVATIONS):
         problems.append(f"hidden_act={config.hidden_act!r:.60} is not one of {', '.join(ACTIVATIONS)}")
     return problems

@@ -28,6 +28,7 @@ from torch.nn import functional
 
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.bert import Bert
+from edgebert.models.elmo import Elmo
 from edgebert.models.rows import first_rows, last_rows, mean_of
 
 POOLINGS = ("cls", "mean", "max", "last")
@@ -36,17 +37,18 @@ READS = (*ROWS, "mean", "every", "chosen")
 
 
 class SentenceEncoder(nn.Module):
-    """A BERT with the pooling that makes one vector of a text (Reimers and Gurevych, 2019).
+    """An encoder with the pooling that makes one vector of a text (Reimers and Gurevych, 2019).
 
     ``cls`` and ``last`` take the first and last real token, ``mean`` and ``max`` all real tokens; ``normalize``
     brings each vector to length 1. A row without any real token gives the zero vector.
     """
 
-    def __init__(self, bert: Bert, pooling: str, normalize: bool) -> None:
+    def __init__(self, encoder: Bert | Elmo, pooling: str, normalize: bool) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise ValueError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
-        self.bert = bert
+        self.add_module(type(encoder).__name__.lower(), encoder)  # under the name of its family
+        self.encode = encoder.encode
         self.pooling = pooling
         self.normalize = normalize
 
@@ -55,15 +57,16 @@ class SentenceEncoder(nn.Module):
         mask = attention_mask != 0
         vectors = self.pooled(input_ids, mask, token_type_ids)
         if self.normalize:
-            vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
+            squared = (vectors[:, None] @ vectors[..., None]).squeeze(2)  # (batch, 1), each row's by itself
+            vectors = vectors / squared.sqrt().clamp(min=1e-12)
         return vectors
 
     def pooled(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Take (batch, seq) tensors, the mask of booleans, to vectors (batch, dim)."""
         if self.pooling in ("cls", "last"):
             rows = ROWS["first" if self.pooling == "cls" else "last"](mask)
-            return self.bert.encode(input_ids, mask, token_type_ids, rows) * mask.any(1, keepdim=True)
-        hidden = self.bert.encode(input_ids, mask, token_type_ids)
+            return self.encode(input_ids, mask, token_type_ids, rows) * mask.any(1, keepdim=True)
+        hidden = self.encode(input_ids, mask, token_type_ids)
         if self.pooling == "mean":
             return mean_of(hidden, mask)
         hidden = torch.where(mask[..., None], hidden.reshape(*mask.shape, -1), -torch.inf)  # (batch, seq, dim)

@@ -16,6 +16,8 @@ padding of the    behind the tokens of each row only  anywhere
 cached attention
 ================  ==================================  ==============================================
 
+An LSTM is the standard operator of that name for both targets.
+
 Padding is computed along with the rest. Taking it out of the graph was tried: it costs two copies of the activations
 in every layer, more than the 3 % of padding that is left once texts are batched by length.
 """
@@ -165,6 +167,33 @@ def cross_attention(query: Tensor, cross: Cache, mask: Tensor, num_heads: int) -
         return mixed.reshape(-1, dim)
     split = query.reshape(prompts, -1, num_heads, dim // num_heads).transpose(1, 2)
     return scaled_dot_product(split, *cross, mask, False, None)
+
+
+def recurrence(x: Tensor, lengths: Tensor, lstm: nn.LSTM, *, reverse: bool) -> Tensor:
+    """Read the rows of a batch with an LSTM of one layer (Hochreiter and Schmidhuber, 1997), from end to end.
+
+    ``x`` is (seq, batch, dim) and the result (seq, batch, hidden); of each row the first ``lengths`` (batch,), int32,
+    tokens are read, at least one. With ``reverse`` a row is read from the last of those to the first. What stands
+    behind them is finite but means nothing.
+    """
+    seq, batch, _ = x.shape
+    if _target.get() is not None:
+        # The exporter makes the standard LSTM of it, which wants the weights in another order.
+        read = torch.onnx.ops.symbolic(
+            "edgebert::LSTM",
+            (x, *lstm.all_weights[0], lengths),
+            attrs={"hidden_size": lstm.hidden_size, "direction": "reverse" if reverse else "forward"},
+            dtype=x.dtype,
+            shape=(seq, 1, batch, lstm.hidden_size),
+            version=1,
+        )
+        return read.squeeze(1)
+    if not reverse:
+        return lstm(x)[0]  # type: ignore[no-any-return]
+    steps = torch.arange(seq, device=x.device)[:, None]  # (seq, 1)
+    mirrored = torch.where(steps < lengths, lengths - 1 - steps, steps)[..., None]  # (seq, batch, 1), its own inverse
+    turned: Tensor = lstm(x.take_along_dim(mirrored, 0))[0]
+    return turned.take_along_dim(mirrored, 0)
 
 
 def best_tokens(logits: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

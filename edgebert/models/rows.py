@@ -14,6 +14,16 @@ def real_positions(mask: Tensor) -> Tensor:
     return (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)
 
 
+def front_positions(mask: Tensor) -> Tensor:
+    """Return where each token of ``mask`` (batch, seq) stands in its row once the real ones are brought to the front.
+
+    Real tokens keep their order, and padding keeps its own behind them.
+    """
+    real = mask.to(torch.int64).cumsum(1)  # (batch, seq)
+    padding = (~mask).to(torch.int64).cumsum(1)
+    return torch.where(mask, real, real[:, -1:] + padding) - 1
+
+
 def first_rows(mask: Tensor) -> Tensor:
     """Return the number (batch,) of the first real token of each row of ``mask`` (batch, seq).
 
@@ -33,6 +43,11 @@ def last_rows(mask: Tensor) -> Tensor:
 
 
 def mean_of(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Take hidden states (batch * seq, dim) to their mean (batch, dim) over the true positions of ``mask``."""
-    real = mask[..., None]  # (batch, seq, 1)
-    return torch.where(real, hidden.reshape(*mask.shape, -1), 0.0).sum(1) / real.sum(1).clamp(min=1)
+    """Take hidden states (batch * seq, dim) to their mean (batch, dim) over the true positions of ``mask``.
+
+    All have to be finite. A product of at least two rows adds up tokens one by one, whatever the batch is and however
+    far it is padded.
+    """
+    real = mask[:, None].to(hidden.dtype)  # (batch, 1, seq)
+    total = (real.expand(-1, 2, -1) @ hidden.reshape(*mask.shape, -1))[:, 0]  # (batch, dim)
+    return total / real.sum(2).clamp(min=1)

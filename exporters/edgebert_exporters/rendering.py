@@ -14,6 +14,7 @@ import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.operators import rendering
+from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.signature import Signature, arguments, past_of
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.manifest import TensorSpec
@@ -24,6 +25,8 @@ TARGETS = ("cpu", "portable")
 # Loads in every onnxruntime that pyproject.toml admits, and in older runtimes on phones and in browsers.
 OPSET = 21
 IR_VERSION = 10
+# The order of PyTorch's four gates in which ONNX has them.
+GATES = (0, 3, 1, 2)
 # Of the example inputs of a target's decoder; all different, and none that stands for a constant.
 EXAMPLE_SIZES = {"rows": 6, "prompts": 3, "source": 7, "past_sequence": 5, "max_sequence": 11}
 
@@ -57,6 +60,7 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
     model = program.model
     model.ir_version = IR_VERSION
     transpose_weights(model)
+    standard_lstms(model)
     RemoveUnusedNodesPass()(model)
     strip(model)
     check_signature(model, signature)
@@ -115,6 +119,25 @@ def transpose_weights(model: ir.Model) -> None:
         if weight is not None and weight.const_value is not None:
             array = np.ascontiguousarray(weight.const_value.numpy().T)
             weight.const_value, weight.shape = ir.tensor(array, name=weight.name), ir.Shape(array.shape)
+
+
+def standard_lstms(model: ir.Model) -> None:
+    """Put the standard LSTM in the place of :func:`~edgebert.models.operators.recurrence`, which has PyTorch's weights.
+
+    Weights become (1, 4 * hidden, in), their four gates input, output, forget, cell and not input, forget, cell,
+    output; the two biases become one, (1, 8 * hidden).
+    """
+    rewriter = Rewriter(model)
+    for node in [node for node in model.graph if (node.domain, node.op_type) == ("edgebert", "LSTM")]:
+        x, *held, lengths = node.inputs
+        arrays = [value.const_value.numpy() for value in held if value is not None and value.const_value is not None]
+        first, second, *biases = (np.concatenate([np.split(array, 4)[gate] for gate in GATES]) for array in arrays)
+        name = held[0].name.removesuffix("weight_ih_l0") if held[0] is not None and held[0].name is not None else ""
+        parts = {"weight_ih": first, "weight_hh": second, "bias": np.concatenate(biases)}
+        inputs = [rewriter.hold(f"{name}{part}", array[None]) for part, array in parts.items()]
+        lstm = ir.Node("", "LSTM", [x, *inputs, lengths], attributes=list(node.attributes.values()))
+        rewriter.graph.insert_before(node, lstm)
+        rewriter.replace(node, lstm.outputs[0])
 
 
 def strip(model: ir.Model) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from edgebert.checkpoints import Checkpoint
 from edgebert.models.bert import Bert
+from edgebert.models.elmo import Elmo
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.heads import POOLINGS, SentenceEncoder
 from edgebert.models.seq2seq import Seq2Seq
@@ -96,7 +97,7 @@ def prepare(
         signatures = seq2seq_signatures(target, model.config)
         graphs = {name: Graph(module, signatures[name]) for name, module in modules.items()}
         return TaskModel(graphs, ForcedTranslation(model).eval(), checkpoint.settings)
-    if isinstance(model, Bert):
+    if isinstance(model, Bert | Elmo):
         assert pooling is not None, f"the task {checkpoint.task} came without its head"
         settings = {"pooling": pooling, "normalize": bool(normalize), "dim": config.hidden_size}
         encoder = SentenceEncoder(model, pooling, bool(normalize)).eval()

@@ -34,6 +34,7 @@ def test_rows_of_positions_are_more_than_tokens(tmp_path: Path, name: str, asked
     write_checkpoint(tmp_path, model_type="roberta")
     (tmp_path / name).write_text(json.dumps({LENGTHS[name]: asked}))
     checkpoint = open_checkpoint(tmp_path)
+    assert isinstance(checkpoint.config, BertConfig)
     assert checkpoint.config.max_position_embeddings == 42
     assert (checkpoint.max_tokens, checkpoint.default_tokens) == (40, expected)
     cut = f"texts are cut at 40 tokens, the positions of the model, and not at {asked}"
