@@ -17,7 +17,7 @@ LABELS = {
     "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
 }
 # The quantized forms of models that write text, by the options that make them.
-FORMS: dict[str, dict[str, str]] = {"int8": {}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
+FORMS: dict[str, dict[str, str]] = {"int8": {"rows": "few"}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
 
 
 # A shell that starts the tests in the background lets them, and every process that they start, ignore interrupts.

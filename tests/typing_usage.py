@@ -37,10 +37,11 @@ from edgebert import (
 )
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.elmo import Elmo, ElmoConfig
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 from edgebert.models.heads import HeadConfig, HeadedBert, SentenceEncoder
 from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
+from edgebert_exporters import export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.manifest import GraphSpec, Manifest
 
@@ -189,12 +190,21 @@ def exporting(folder: Path) -> None:
         folder,
         folder,
         scheme="int8",
+        rows="few",
+        block_size=64,
+        zero_points=True,
+        rounding="gptq",
         exclude=["*.0.*"],
         calibration=["a"],
+        eval="examples.jsonl",
         min_agreement=0.9,
+        max_slowdown=1.0,
         force=True,
         progress=step,
     )
+    quantize_bundle(folder, folder, scheme="int8-static", calibration_method="mse")
+    quantize_bundle(folder, folder, budget=0.005)
+    assert_type(measure_sensitivity(folder, rows="many", exclude=[], calibration=None), list[dict[str, Any]])
     assert_type(verify_bundle("bundle/"), dict[str, Any])
     assert_type(verify_bundle(folder, folder, progress=step), dict[str, Any])
 
@@ -202,11 +212,13 @@ def exporting(folder: Path) -> None:
 def references(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     assert_type(checkpoint, Checkpoint)
-    assert_type(checkpoint.config, BertConfig | Gpt2Config | Seq2SeqConfig)
+    assert_type(checkpoint.config, BertConfig | ElmoConfig | Gpt2Config | Seq2SeqConfig)
     assert_type(checkpoint.head, HeadConfig | None)
     model = checkpoint.load_model()
-    assert_type(model, Bert | HeadedBert | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq)
+    assert_type(model, Bert | HeadedBert | Elmo | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq)
     if isinstance(model, Bert):
+        SentenceEncoder(model, "mean", True)
+    if isinstance(model, Elmo):
         SentenceEncoder(model, "mean", True)
     open_checkpoint(folder, task="classify", allow_pickle=True, problem="multi_label", labels=["a", "b"])
 

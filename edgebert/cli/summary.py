@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,17 @@ MEASURES = (
     ("agreement", "correlation with float32 {correlation:.4f}"),
     ("agreement", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
     ("neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
+    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give; all of it in {unflipped:.1%} of them"),
     ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
     ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
     ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
+    ("bits a byte", "{bits_per_byte_before:.3f} -> {bits_per_byte_after:.3f}"),
     ("generated", "{token_agreement:.1%} of the tokens are the same"),
     ("batches", "cosine of a text alone to itself in a batch {alone_in_batch_cosine_min:.4f} at least"),
 )
+
+# Kinds of weights with a smaller share of the bytes are not worth a line.
+SMALL = 0.01
 
 
 def as_dict(bundle: Bundle) -> dict[str, Any]:
@@ -134,23 +139,86 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
     return [(label, text), *((f"  {name}", error) for name, error in rows), *compared("unoptimized", unoptimized)]
 
 
-def measures(found: Mapping[str, Any]) -> list[Row]:
+def measures(report: Mapping[str, Any]) -> list[Row]:
     """Say what quantization changed, as far as it was measured."""
-    rows: dict[str, str] = {}
+    found, rows = dict(report["fidelity"]), dict[str, str]()
+    if "flip_rate" in found:
+        found["unflipped"] = 1 - found["flip_rate"]
     for label, text in MEASURES:
         if all(name in found for _, name, _, _ in Formatter().parse(text) if name):
             rows.setdefault(label, text.format(**found))
+    if batches := report.get("batches"):
+        rows["batches"] = invariance(batches)
     return list(rows.items())
+
+
+def invariance(batches: Mapping[str, Any]) -> str:
+    """Say whether a text gets the same alone and in a batch."""
+    text = f"{batches['identical']} of {batches['rows']} rows are the same alone and in a batch, bit for bit"
+    if batches["identical"] == batches["rows"]:
+        return text
+    return f"{text}; off by {batches['max_difference']:.1e} of the largest number at most"
+
+
+def sized(report: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization gained in size, all in all and for each kind of weights."""
+    sizes, kinds = report["bytes"], report.get("kinds", {})
+    rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}")]
+    large = {kind: both for kind, both in kinds.items() if both["before"] > SMALL * sizes["before"]}
+    return rows + [(f"  {kind}", f"{size(both['before'])} -> {size(both['after'])}") for kind, both in large.items()]
+
+
+def timed(report: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization gained in speed, and what to do where it did not."""
+    rows = [
+        (row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)")
+        for row in report["speed"]
+    ]
+    return rows + ([("note", report["advice"])] if report.get("advice") else [])
+
+
+def evaluated(evaluation: Mapping[str, Any]) -> list[Row]:
+    """Say how well both did on labelled examples, each figure with its interval."""
+    rows = []
+    for name, figure in evaluation["figures"].items():
+        before, after, difference = (
+            f"{figure[side]:.4g} ({figure[f'{side}_interval'][0]:.4g} to {figure[f'{side}_interval'][1]:.4g})"
+            for side in ("before", "after", "difference")
+        )
+        rows.append((name.replace("_", " "), f"{before} -> {after}, difference {difference}"))
+    return rows
+
+
+def figures_of(report: Mapping[str, Any]) -> list[Row]:
+    """Give the figures of a report in rows, all but those of each weight."""
+    return sized(report) + measures(report) + timed(report) + evaluated(report.get("evaluation", {"figures": {}}))
+
+
+def costs_of_weights(found: Sequence[Mapping[str, Any]], most: int | None = LONG_LIST) -> list[Row]:
+    """Name ``most`` weights (None: all), those first that cost most in few bits, and what each alone costs."""
+    losses = [(row["weight"], {name: row[name] for name in ("int8", "int4") if name in row}) for row in found]
+    losses.sort(key=lambda row: -max(row[1].values(), default=0))
+    return [(name, ", ".join(f"{form} {loss:.2e}" for form, loss in each.items())) for name, each in losses[:most]]
+
+
+def left(kept: Mapping[str, str]) -> list[Row]:
+    """Say what was left in float32 and why; where that is much, how much there is for each reason."""
+    if len(kept) <= LONG_LIST:
+        return list(kept.items())
+    names: dict[str, list[str]] = {}
+    for name, reason in kept.items():
+        names.setdefault(reason, []).append(name)
+    return [(name if not more else f"{name} and {len(more)} more", reason) for reason, (name, *more) in names.items()]
 
 
 def echo_report(bundle: Bundle) -> None:
     """Print what quantization gained and cost, and what it left alone and why."""
-    report, weights = bundle.manifest.report, bundle.manifest.weights
+    report = bundle.manifest.report
     if not report:
         return
-    sizes = report["bytes"]
-    rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}"), *measures(report["fidelity"])]
-    for row in report["speed"]:
-        rows.append((row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)"))
-    echo_table(rows, title="report")
-    echo_table(weights.kept.items(), title="left in float32")
+    echo_table(sized(report) + measures(report) + timed(report), title="report")
+    if evaluation := report.get("evaluation"):
+        title = f"on {evaluation['examples']:,} examples of {evaluation['file']}, with intervals of 95 %"
+        echo_table(evaluated(evaluation), title=title)
+    echo_table(costs_of_weights(report.get("sensitivity", [])), title="what a weight alone costs")
+    echo_table(left(bundle.manifest.weights.kept), title="left in float32")

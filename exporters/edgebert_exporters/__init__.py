@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgebert_exporters.export import export_checkpoint as export_checkpoint
+    from edgebert_exporters.quantize import measure_sensitivity as measure_sensitivity
     from edgebert_exporters.quantize import quantize_bundle as quantize_bundle
     from edgebert_exporters.verify import verify_bundle as verify_bundle
 
-__all__ = ["export_checkpoint", "quantize_bundle", "verify_bundle"]
+__all__ = ["export_checkpoint", "measure_sensitivity", "quantize_bundle", "verify_bundle"]
 
-_HOME = {"export_checkpoint": "export", "quantize_bundle": "quantize", "verify_bundle": "verify"}
+_HOME = {
+    "export_checkpoint": "export",
+    "measure_sensitivity": "quantize",
+    "quantize_bundle": "quantize",
+    "verify_bundle": "verify",
+}
 
 
 def __getattr__(name: str) -> Any:

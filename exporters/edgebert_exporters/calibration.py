@@ -1,10 +1,10 @@
-"""Run a graph on samples and watch the inputs of its linear layers."""
+"""Run graphs that are in no file yet, and watch the inputs of linear layers on samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,48 +18,89 @@ from edgebert_runtime.manifest import Manifest
 from edgebert_runtime.session import Runnable, import_onnxruntime, open_session
 
 
-class Recorder:
-    """A session that remembers, of activations (n, dim), the largest magnitude of each channel (dim,).
+class Observer(Protocol):
+    """Something that is shown activations and remembers what it needs, however many there are."""
 
-    Where an activation has a row for each token, padding does not count; otherwise its rows are tokens that were
-    chosen for something. Only these maxima are kept, so memory does not grow with the number of samples.
-    """
+    def look(self, rows: Floats) -> None:
+        """Take in activations (n, dim) of real tokens."""
 
-    def __init__(self, graph: Path, values: Sequence[str]) -> None:
+
+class Largest:
+    """Remembers the largest magnitude of each channel (dim,)."""
+
+    def __init__(self) -> None:
+        self.found: Floats | None = None
+
+    def look(self, rows: Floats) -> None:
+        """Take in activations (n, dim)."""
+        peak: Floats = np.abs(rows).max(0, initial=0)
+        self.found = peak if self.found is None else np.maximum(self.found, peak)
+
+    @property
+    def channels(self) -> Floats:
+        """Return the largest magnitudes (dim,) so far."""
+        assert self.found is not None, "nothing has been shown"
+        return self.found
+
+
+class InMemory:
+    """A session of a graph that is in no file; weights that were not changed still lie in the files of ``folder``."""
+
+    def __init__(self, model: ir.Model, folder: Path) -> None:
         ort = import_onnxruntime()
-        model = ir.load(graph)
-        found = {v.name: v for node in model.graph for v in node.outputs if v.name in set(values)}
-        model.graph.outputs.extend(found[name] for name in values)
         options = ort.SessionOptions()
         options.log_severity_level = 3
-        # The graph stays in memory, so it has to be told where its weights are.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(graph.parent))
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         data = ir.to_proto(model).SerializeToString()
         self.inner = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        self.values, self.largest = list(values), dict[str, Floats]()
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
+        """Compute the outputs called ``output_names``, all if None."""
+        return list(self.inner.run(output_names, feeds))
+
+
+def open_models(models: Mapping[str, ir.Model], folder: Path, manifest: Manifest) -> Runnable:
+    """Open graphs, by their names, that were made of those of the bundle in ``folder`` but are in no file yet."""
+    by_file = {manifest.graphs[name].file: model for name, model in models.items()}
+    return open_graphs(folder, manifest, lambda file: InMemory(by_file[file.name], folder))
+
+
+class Recorder:
+    """A session that shows activations to observers, by the names of the values.
+
+    Where an activation has a row for each token, padding is left out; otherwise its rows are tokens that were chosen
+    for something.
+    """
+
+    def __init__(self, graph: Path, observers: Mapping[str, Observer]) -> None:
+        model = ir.load(graph)
+        self.outputs = [output.name or "" for output in model.graph.outputs]
+        found = {v.name: v for node in model.graph for v in node.outputs if v.name in observers}
+        model.graph.outputs.extend(found[name] for name in observers)
+        self.values, self.observers = list(observers), list(observers.values())
+        self.inner = InMemory(model, graph.parent).inner
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
         """Compute the outputs called ``output_names``, all if None, and look at the activations."""
-        names = list(output_names or [output.name for output in self.inner.get_outputs()[: -len(self.values)]])
+        names = list(output_names or self.outputs)
         outputs = self.inner.run([*names, *self.values], feeds)
         self.look(outputs[len(names) :], feeds)
         return list(outputs[: len(names)])
 
     def look(self, activations: Sequence[Floats], feeds: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Remember the largest magnitudes."""
+        """Show activations to their observers."""
         mask = feeds.get("attention_mask")
         real = mask[:, -feeds["input_ids"].shape[1] :].reshape(-1) == 1 if mask is not None else np.zeros(0, np.bool_)
-        for name, output in zip(self.values, activations, strict=True):
-            rows = np.abs(output).reshape(-1, output.shape[-1])
-            peak = rows[real].max(0) if len(rows) == len(real) else rows.max(0)
-            self.largest[name] = np.maximum(self.largest[name], peak) if name in self.largest else peak
+        for observer, output in zip(self.observers, activations, strict=True):
+            rows = output.reshape(-1, output.shape[-1])
+            observer.look(rows[real] if len(rows) == len(real) else rows)
 
 
-def largest_inputs(
-    folder: Path, manifest: Manifest, name: str, values: Sequence[str], batches: Sequence[Batch]
-) -> dict[str, Floats]:
-    """Return the largest magnitudes of the activations ``values`` in the graph called ``name`` of a bundle."""
-    recorder = Recorder(folder / manifest.graphs[name].file, values)
+def observe(
+    folder: Path, manifest: Manifest, name: str, observers: Mapping[str, Observer], batches: Sequence[Batch]
+) -> None:
+    """Show the activations in the graph called ``name`` of a bundle to observers, by the names of the values."""
+    recorder = Recorder(folder / manifest.graphs[name].file, observers)
 
     def opener(file: Path) -> Runnable:
         return recorder if file.name == manifest.graphs[name].file else open_session(file)
@@ -70,4 +111,3 @@ def largest_inputs(
             recorder.look(session.run(recorder.values, batch.feeds), batch.feeds)
         else:
             session.run(None, batch.feeds)
-    return recorder.largest

@@ -63,10 +63,14 @@ class Decoder:
         return getattr(self.session, "inner", self.session)
 
     def complete(self, feeds: Feeds) -> Feeds:
-        """Add a past of no columns where there is none, and ask for one token where nobody says for how many."""
+        """Add a past of no columns where there is none, and ask for one token where nobody says for how many.
+
+        A past that is given becomes float16 if that is what the graph takes.
+        """
         batch = len(feeds["input_ids"])
         shapes = {spec.name: (batch, int(spec.shape[1]), 0, int(spec.shape[3])) for spec in self.past}
-        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
+        given = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
+        return given | {spec.name: given[spec.name].astype(spec.dtype, copy=False) for spec in self.past}
 
     def bind(self, feeds: Feeds, output_names: Sequence[str] | None) -> tuple[Any, list[str], dict[str, Any]]:
         """Bind inputs and outputs, past and present to one buffer each; they come by the names of the outputs."""
@@ -96,7 +100,7 @@ def packed(past: Array, mask: Array, length: int) -> Array:
     What stands behind them must not matter, so it is something that would.
     """
     batch, heads, columns, dim = past.shape
-    cache = np.full((batch, heads, length, dim), 7, np.float32)
+    cache = np.full((batch, heads, length, dim), 7, past.dtype)
     for row in range(batch):
         real = past[row][:, mask[row, :columns] == 1]
         cache[row, :, : real.shape[1]] = real
@@ -106,7 +110,7 @@ def packed(past: Array, mask: Array, length: int) -> Array:
 def spread(cache: Array, mask: Array) -> Array:
     """Return a present (batch, heads, columns, head_dim) with the tokens of a cache at their columns, 0 elsewhere."""
     batch, heads, _, dim = cache.shape
-    present = np.zeros((batch, heads, mask.shape[1], dim), np.float32)
+    present = np.zeros((batch, heads, mask.shape[1], dim), cache.dtype)
     for row in range(batch):
         present[row][:, mask[row] == 1] = cache[row, :, : mask[row].sum()]
     return present

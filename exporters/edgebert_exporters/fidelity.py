@@ -4,24 +4,27 @@
 task                         compared                             beside the cosine
 ===========================  ===================================  ==============================
 embed                        the vector of each text              nearest_flips
-classify, next-sentence      the logits of each text              top1_agreement, kl_mean
-tag                          the logits of each token             top1_agreement, kl_mean
-answer                       start logits over the tokens of each top1_agreement, kl_mean
+classify, next-sentence      the logits of each text              top1_agreement, flip_rate, kl_mean
+tag                          the logits of each token             top1_agreement, flip_rate, kl_mean
+answer                       start logits over the tokens of each top1_agreement, flip_rate, kl_mean
                              text, and end logits likewise
-fill-mask                    the logits at each mask              top1_agreement, kl_mean
-generate                     the logits of what follows each      top1_agreement, kl_mean, perplexity,
-                             token                                token_agreement
-translate                    the same, of translations by the     top1_agreement, kl_mean,
+fill-mask                    the logits at each mask              top1_agreement, flip_rate, kl_mean
+generate                     the logits of what follows each      top1_agreement, flip_rate, kl_mean,
+                             token                                perplexity, bits_per_byte, token_agreement
+translate                    the same, of translations by the     top1_agreement, flip_rate, kl_mean,
                              float32 model                        token_agreement
 rerank, multiple-choice,     the number of each text              correlation
 classify with one number
 ===========================  ===================================  ==============================
 
 ``cosine_mean`` decides whether a quantized model is good enough, where there is a correlation that does. A mean over
-logits counts each row by its size: logits that are all close to zero may turn around without any harm.
+logits counts each row by its size: logits that are all close to zero may turn around without any harm. ``cosines``
+says how the mean cosines of single texts are distributed.
 
-``perplexity_before`` and ``perplexity_after`` are those of the texts; ``token_agreement`` is the share of the tokens
-with which both go on greedily from the beginnings of some texts, up to the first one that differs.
+``top1_agreement`` is the share of rows with the same best label or token, ``flip_rate`` that of texts with another one
+anywhere. ``perplexity_before`` and ``perplexity_after`` are those of the texts, and so is ``bits_per_byte``, where the
+bytes of tokens are known; ``token_agreement`` is the share of the tokens with which both go on greedily from the
+beginnings of some texts, up to the first one that differs.
 """
 
 from __future__ import annotations
@@ -33,11 +36,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgebert_exporters.distribution import Distribution
 from edgebert_exporters.greedy import token_agreement
 from edgebert_exporters.grid import Batch, Floats, row_outputs
 from edgebert_exporters.opened import ForcedTargets, interface
 from edgebert_exporters.parity import runs
 from edgebert_exporters.samples import Sample, to_batches
+from edgebert_exporters.token_bytes import Counts
 from edgebert_exporters.translations import translated
 from edgebert_runtime.causal_graph import PRESENT, TOP
 from edgebert_runtime.manifest import Manifest, TensorSpec
@@ -132,6 +137,8 @@ class Agreement:
     single: bool
     multi_label: bool
     texts: int = 0
+    flipped: int = 0
+    means: Distribution = field(default_factory=Distribution)
     cosines: list[Doubles] = field(default_factory=list)
     weights: list[Doubles] = field(default_factory=list)
     same: list[npt.NDArray[np.bool_]] = field(default_factory=list)
@@ -147,8 +154,11 @@ class Agreement:
     def add(self, old: Floats, new: Floats) -> None:
         """Take in what one text gave before and after, both (n, dim)."""
         self.texts += 1
+        before = len(self.cosines)
         for start in range(0, len(old), ROWS_AT_ONCE):
             self.add_rows(old[start : start + ROWS_AT_ONCE], new[start : start + ROWS_AT_ONCE])
+        self.means.add(weighted(self.cosines[before:], self.weights[before:]))
+        self.flipped += not all(same.all() for same in self.same[before:])
 
     def add_rows(self, old: Floats, new: Floats) -> None:
         """Take in some rows of what a text gave."""
@@ -163,19 +173,25 @@ class Agreement:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures for the report."""
-        cosine, weights = np.concatenate(self.cosines), np.concatenate(self.weights)
         figures: dict[str, Any] = {
             "texts": self.texts,
-            "cosine_mean": float(np.average(cosine, weights=np.maximum(weights, 1e-12))),
-            "cosine_min": float(cosine.min()),
+            "cosine_mean": weighted(self.cosines, self.weights),
+            "cosine_min": float(np.concatenate(self.cosines).min()),
+            "cosines": self.means.counted(),
         }
         if not self.kept:
-            same, divergence = np.concatenate(self.same), np.concatenate(self.divergences)
-            return figures | {"top1_agreement": float(same.mean()), "kl_mean": float(divergence.mean())}
+            agreed, divergence = np.concatenate(self.same).mean(), np.concatenate(self.divergences).mean()
+            flipped = self.flipped / self.texts
+            return figures | {"top1_agreement": float(agreed), "flip_rate": flipped, "kl_mean": float(divergence)}
         old, new = (np.concatenate(side) for side in zip(*self.kept, strict=True))
         if self.single:
             return figures | {"correlation": correlation(old[:, 0].astype(np.float64), new[:, 0].astype(np.float64))}
         return figures | {"nearest_flips": float((nearest(old) != nearest(new)).mean())}
+
+
+def weighted(cosines: Sequence[Doubles], weights: Sequence[Doubles]) -> float:
+    """Return the mean of cosines by their weights."""
+    return float(np.average(np.concatenate(cosines), weights=np.maximum(np.concatenate(weights), 1e-12)))
 
 
 def decisive(figures: dict[str, Any]) -> tuple[str, float]:
@@ -185,11 +201,16 @@ def decisive(figures: dict[str, Any]) -> tuple[str, float]:
     return "mean cosine", figures["cosine_mean"]
 
 
-def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Any]:
-    """Compare two graphs on samples, and some samples alone with the same ones in their batch."""
+def fidelity(
+    before: Runnable, after: Runnable, manifest: Manifest, samples: Sequence[Sample], sizes: Counts | None = None
+) -> dict[str, Any]:
+    """Compare two graphs on samples, and some samples alone with the same ones in their batch.
+
+    ``sizes`` (vocab,) are the bytes of each token of a model that generates, where they are known.
+    """
     graph, agreement, alone = interface(manifest), Agreement.of(manifest), []
     inputs, outputs = [spec.name for spec in graph.inputs], judged(graph.outputs)
-    generates, surprises = manifest.task == "generate", []
+    generates, surprises = manifest.task == "generate", list[list[Any]]()
     every = max(1, len(samples) // ALONE)
     for indices, batch in to_batches(samples, inputs):
         old, new = before.run(outputs, batch.feeds), after.run(outputs, batch.feeds)
@@ -197,7 +218,8 @@ def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Seq
             was, found = (vectors_of(graph.outputs, batch, side, row) for side in (old, new))
             agreement.add(was, found)
             if generates:
-                surprises.append([surprise(logits, samples[index].ids) for logits in (was, found)])
+                ids = samples[index].ids
+                surprises.append([ids[1:], *(surprise(logits, ids) for logits in (was, found))])
             if index % every == 0:
                 ((_, single),) = to_batches([samples[index]], inputs)
                 again = vectors_of(graph.outputs, single, after.run(outputs, single.feeds), 0)
@@ -205,7 +227,10 @@ def fidelity(before: Runnable, after: Runnable, manifest: Manifest, samples: Seq
     figures = agreement.figures() | {"alone_in_batch_cosine_min": float(np.concatenate(alone).min())}
     if isinstance(after, ForcedTargets):
         return figures | {"token_agreement": translation(after, manifest, samples)}
-    return figures | (generation(before, after, manifest, samples, surprises) if generates else {})
+    if not generates:
+        return figures
+    agreed = token_agreement(runs(before), runs(after), *beginnings(manifest, samples))
+    return figures | likelihood(surprises, sizes) | {"token_agreement": agreed}
 
 
 def translation(after: ForcedTargets, manifest: Manifest, samples: Sequence[Sample]) -> float:
@@ -222,18 +247,20 @@ def translation(after: ForcedTargets, manifest: Manifest, samples: Sequence[Samp
     return float(np.concatenate(same).mean())
 
 
-def generation(
-    before: Runnable,
-    after: Runnable,
-    manifest: Manifest,
-    samples: Sequence[Sample],
-    surprises: Sequence[Sequence[Doubles]],
-) -> dict[str, float]:
-    """Return what is measured of models that generate only; ``surprises`` is that of both sides for each text."""
-    old, new = (float(np.exp(np.concatenate(side).mean())) for side in zip(*surprises, strict=True))
+def likelihood(surprises: Sequence[Sequence[Any]], sizes: Counts | None) -> dict[str, float]:
+    """Return what texts cost both sides; ``surprises`` has the ids that count of each, and -log p by each side."""
+    ids, *sides = (np.concatenate(part) for part in zip(*surprises, strict=True))
+    figures = {}
+    for name, side in zip(("before", "after"), sides, strict=True):
+        figures[f"perplexity_{name}"] = float(np.exp(side.mean()))
+        if sizes is not None and (count := sizes[ids.astype(np.int64)].sum()):
+            figures[f"bits_per_byte_{name}"] = float(side.sum() / np.log(2) / count)
+    return figures
+
+
+def beginnings(manifest: Manifest, samples: Sequence[Sample]) -> tuple[list[list[int]], tuple[TensorSpec, ...], int]:
+    """Return beginnings of samples, the inputs of the graph, and the tokens by which they are to be continued."""
     most = manifest.limits.max_tokens
     steps = min(NEW_TOKENS, max(1, most // 2))
-    prompts = [sample.ids[: min(PROMPT_TOKENS, most - steps)] for sample in samples[:PROMPTS]]
-    inputs = interface(manifest).inputs
-    agreed = token_agreement(runs(before), runs(after), prompts, inputs, steps)
-    return {"perplexity_before": old, "perplexity_after": new, "token_agreement": agreed}
+    prompts = [list(sample.ids[: min(PROMPT_TOKENS, most - steps)]) for sample in samples[:PROMPTS]]
+    return prompts, interface(manifest).inputs, steps

@@ -16,6 +16,8 @@ import onnx_ir as ir
 Floats = npt.NDArray[np.float32]
 
 CONTRIB = "com.microsoft"
+# Operators that change no number of their first input.
+MOVING = ("Reshape", "Gather", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,15 @@ class Linear:
     bias: ir.Value | None
 
     @property
+    def input_name(self) -> str:
+        """Return the name of the input."""
+        return self.input.name or ""
+
+    @property
     def producer(self) -> str:
-        """Return the operator that the input comes from, whatever shape it was given since."""
+        """Return the operator that the input comes from, whatever shape it was given and rows were taken since."""
         node = self.input.producer()
-        while node is not None and node.op_type == "Reshape" and node.inputs[0] is not None:
+        while node is not None and node.op_type in MOVING and node.inputs[0] is not None:
             node = node.inputs[0].producer()
         return node.op_type if node is not None else ""
 

@@ -9,13 +9,19 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgebert_exporters.int8 import LEAST_BLOCK, table_block
 from edgebert_exporters.linears import Weight, weights
+from edgebert_exporters.recurrent import Lstm, lstms
+from edgebert_exporters.schemes import COLUMNS, FLOAT16, Form
+from edgebert_exporters.tables import LEAST_BLOCK, table_block
 from edgebert_runtime.errors import QuantizationError
 
 # Smaller tables and heads gain nothing that anyone would notice, and heads have every error of theirs in the result.
 MIN_TABLE_ROWS = 4096
 MIN_HEAD_OUTPUTS = 64
+# Why a weight is left out if the user says so.
+EXCLUDED = "excluded by the user"
+# Why a weight that could be quantized is not, where only so much may be lost.
+BUDGETED = "it would cost more than the budget has left"
 # How the names of tables of positions end.
 POSITIONS = ("position.weight", "sinusoids")
 
@@ -26,13 +32,26 @@ class Plan:
 
     linears: list[Weight] = field(default_factory=list)
     tables: list[Weight] = field(default_factory=list)
+    lstms: list[Lstm] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     eligible: int = 0
 
     @property
+    def weights(self) -> list[Weight]:
+        """Return everything that will be quantized."""
+        return [*self.linears, *self.tables]
+
+    @property
     def quantized(self) -> int:
         """Return how many of the eligible products will be quantized."""
-        return sum(len(weight.linears) for weight in (*self.linears, *self.tables))
+        return sum(len(weight.linears) for weight in self.weights) + 2 * len(self.lstms)
+
+    def only(self, names: Collection[str]) -> Plan:
+        """Return the plan for the weights with these names; the others were chosen to stay as they are."""
+        linears, tables = ([w for w in some if w.name in names] for some in (self.linears, self.tables))
+        left = {weight.name: BUDGETED for weight in self.weights if weight.name not in names}
+        left |= {name: BUDGETED for lstm in self.lstms for name in lstm.names}
+        return Plan(linears, tables, [], self.kept | left, self.eligible)
 
     @classmethod
     def merged(cls, plans: Collection[Plan]) -> Plan:
@@ -42,7 +61,8 @@ class Plan:
         kept = {name: reason for plan in plans for name, reason in plan.kept.items()}
         linears = [weight for plan in plans for weight in plan.linears]
         distinct = {weight.name: weight for weight in tables}
-        return cls(linears, list(distinct.values()), kept, sum(plan.eligible for plan in plans))
+        lstms = [lstm for plan in plans for lstm in plan.lstms]
+        return cls(linears, list(distinct.values()), lstms, kept, sum(plan.eligible for plan in plans))
 
     def coverage(self) -> dict[str, Any]:
         """Return the part of the report about what was quantized."""
@@ -54,8 +74,8 @@ class Plan:
         }
 
 
-def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: bool) -> dict[str, Plan]:
-    """Decide what to quantize in the graphs of a bundle.
+def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: bool, form: Form) -> dict[str, Plan]:
+    """Decide what to quantize in the graphs of a bundle to ``form``; all of it to float16, LSTMs not to every one.
 
     A model that ``writes`` text multiplies by its table for every token, so one of any size is worth it; where a table
     of positions is only looked up in, it stays as it is. A table that is quantized in one graph is in all of them.
@@ -64,7 +84,9 @@ def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: b
         QuantizationError: if nothing is left, or a pattern of ``exclude`` matches no weight.
     """
     found = {name: weights(model) for name, model in models.items()}
+    found_lstms = {name: lstms(model) for name, model in models.items()}
     names = sorted({name for weights_of in found.values() for name in weights_of})
+    names += sorted(name for many in found_lstms.values() for lstm in many for name in lstm.names)
     for pattern in exclude:
         if not fnmatch.filter(names, pattern):
             raise QuantizationError(f"--exclude {pattern!r} matches none of the weights {', '.join(names)}")
@@ -72,10 +94,19 @@ def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: b
     plans = {}
     for graph, weights_of in found.items():
         plan = plans[graph] = Plan(eligible=sum(len(weight.linears) for weight in weights_of.values()))
+        plan.eligible += 2 * len(found_lstms[graph])
+        for lstm in found_lstms[graph]:
+            excluded = any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude for name in lstm.names)
+            if form in (COLUMNS, FLOAT16) and not excluded:
+                plan.lstms.append(lstm)
+            else:
+                plan.kept |= dict.fromkeys(
+                    lstm.names, EXCLUDED if excluded else "an LSTM, for which int8 is the scheme"
+                )
         for name, weight in weights_of.items():
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
-                plan.kept[name] = "excluded by the user"
-            elif reason := unsuitable(weight, writes, tied=name in products):
+                plan.kept[name] = EXCLUDED
+            elif form != FLOAT16 and (reason := unsuitable(weight, writes, tied=name in products)):
                 plan.kept[name] = reason
             else:
                 (plan.tables if weight.tables else plan.linears).append(weight)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert import __version__
-from edgebert_exporters.calibration import largest_inputs
-from edgebert_exporters.fidelity import decisive, fidelity
+from edgebert_exporters.blocks import DEFAULT_BLOCK
+from edgebert_exporters.calibration import open_models
+from edgebert_exporters.gates import Gates
 from edgebert_exporters.golden import golden_sample
-from edgebert_exporters.int8 import Rewriter
-from edgebert_exporters.linears import Floats, Weight
+from edgebert_exporters.half import half_signature
+from edgebert_exporters.labelled import read_examples
 from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import Progress, batches_of, not_finite, silent
-from edgebert_exporters.plan import Plan, make_plans
-from edgebert_exporters.report import speed
-from edgebert_exporters.samples import Sample, sample_rows, to_batches, to_samples
-from edgebert_exporters.schemes import MIN_AGREEMENT, WRITING, Scheme, choose_scheme, scheme_of
+from edgebert_exporters.plan import Plan
+from edgebert_exporters.report import complete_report
+from edgebert_exporters.rewriting import Quantizer
+from edgebert_exporters.samples import Sample, sample_rows, to_samples
+from edgebert_exporters.schemes import DEFAULT_ROUNDING, FLOAT16, MIN_AGREEMENT, Form, Scheme, choose_scheme, scheme_of
+from edgebert_exporters.sensitivity import SAMPLES, Judge, measure_choices, table, within_budget
 from edgebert_exporters.signature import Signature
 from edgebert_exporters.staging import staged
 from edgebert_exporters.writing import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
@@ -31,62 +32,109 @@ from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.manifest import Manifest, Weights
 
+# What a scheme's operators are for, where a bundle was exported for something else.
+TARGETS = {"int8": ("cpu",), "int4": ("cpu",), "int8-static": ("cpu", "portable"), "fp16": ("cpu", "portable")}
+
 
 def quantize_bundle(
     bundle: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
     scheme: str = "int8",
-    block_size: int | None = None,
     rows: str | None = None,
+    block_size: int | None = None,
+    zero_points: bool = False,
+    rounding: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
+    calibration_method: str | None = None,
+    budget: float | None = None,
+    eval: str | os.PathLike[str] | None = None,
     min_agreement: float | None = None,
+    max_slowdown: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
-    ``scheme`` is ``int8`` or, for models that write text, ``int4``. Those also take ``rows``: ``few`` (the default)
-    serves one text at a time, with ``block_size`` weights to a scale (128 in 8 bits and 32 in 4 unless given);
-    ``many`` serves batches and long prompts better. All this is for the decoder; an encoder that reads for it is
-    ``int8`` with a scale for each column.
+    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.schemes`). ``int8`` is for
+    ``rows`` ``many``, batches and long texts, or ``few``, one token at a time, as suits the task unless given. ``few``
+    and ``int4`` keep weights in blocks of ``block_size`` (128 in 8 bits and 64 in 4 unless given), with ``zero_points``
+    if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq`` (in 4).
+    ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or ``mse``.
 
-    ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. ``calibration`` holds texts
-    like those that the model will see; every second one sets the scales, the others measure the agreement with
-    float32 (mean cosine, or correlation where a text gives one number), which must be at least ``min_agreement``
-    (0.99 unless given, 0.95 for int4).
+    ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With a ``budget``, a share of the
+    agreement, each weight gets as few bits as all together lose no more than that.
+
+    ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure
+    the agreement with float32 (mean cosine, or correlation where a text gives one number), which must be at least
+    ``min_agreement``. ``max_slowdown`` is the most time that it may take, in that of float32. ``eval`` is a file of
+    labelled examples (:mod:`edgebert_exporters.labelled`) on which both are judged.
 
     Raises:
-        QuantizationError: if an option does not exist or does not belong to the task or the scheme, the bundle is
-            quantized already, nothing can be quantized, a pattern matches nothing, or the result is not finite or
-            falls short of ``min_agreement``.
+        QuantizationError: if an option does not exist or does not belong to the scheme, the bundle is quantized
+            already, nothing can be quantized, a pattern matches nothing, or the result is not finite or falls short.
         ExportError: if ``out`` cannot be written.
+        InputError: if an example cannot be used.
     """
     progress, source = progress or silent, Bundle.open(bundle)
-    chosen = choose_scheme(source.manifest.task, scheme, block_size, rows)
-    least = MIN_AGREEMENT[scheme] if min_agreement is None else min_agreement
-    if not 0 <= least <= 1:
-        raise QuantizationError(f"min_agreement={least} is not between 0 and 1")
+    chosen = choose_scheme(source.manifest.task, scheme, block_size, rows, zero_points, rounding, calibration_method)
     check_source(source, scheme)
+    least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget
+    gates = Gates(least if min_agreement is None else min_agreement, max_slowdown)
+    examples = None if eval is None else read_examples(eval, source.manifest)
     with staged(out, force=force) as folder:
-        texts = sample_rows(source, calibration)
-        watched, measured = (to_samples(source, half) for half in (texts[::2], texts[1::2]))
-        models, plan = quantized_models(source, chosen, exclude, watched, progress)
-        manifest = write_quantized(folder, source, models, plan, chosen)
-        report = measure(folder, source, manifest, measured, progress)
-        figure, value = decisive(report["fidelity"])
-        if not value >= least:
-            raise QuantizationError(
-                f"the quantized model has a {figure} of {value:.4f} to float32, less than {least}; leave layers out "
-                "with --exclude, give --calibration texts like yours, or lower --min-agreement"
-            )
-        report |= {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size} | {
-            "coverage": plan.coverage(),
-            "min_agreement": least,
-        }
+        watched, measured = halves(source, calibration)
+        quantizer = Quantizer(source, chosen, exclude)
+        about: dict[str, Any] = {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size}
+        about |= dataclasses.asdict(gates)
+        forms = None
+        if budget is None:
+            quantizer.watch(watched, (), progress)
+        else:
+            forms, found = budgeted(quantizer, watched, measured, budget, progress)
+            about |= found
+        models, plan = quantizer.quantized(forms, progress)
+        manifest = write_quantized(folder, source, models, plan, chosen, mixed=forms is not None)
+        check_finite(folder, manifest)
+        about["coverage"] = plan.coverage()
+        report = complete_report(about, source, Bundle.open(folder), measured, examples, progress)
+        gates.check(report)
         write_manifest(folder, finished(folder, manifest, report))
     return Bundle.open(out, verify="size")
+
+
+def measure_sensitivity(
+    bundle: str | os.PathLike[str],
+    *,
+    rows: str | None = None,
+    exclude: Sequence[str] = (),
+    calibration: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Measure what each weight of a float32 bundle costs by itself in 8 bits and in 4, the most expensive first.
+
+    The options are those of :func:`quantize_bundle`. A row has the name of the ``weight``, its ``bytes`` in float32,
+    and under ``int8`` and ``int4`` the share of the agreement with float32 that it costs.
+
+    Raises:
+        QuantizationError: as :func:`quantize_bundle`.
+    """
+    progress, source = progress or silent, Bundle.open(bundle)
+    check_source(source, "int8")
+    quantizer = Quantizer(source, choose_scheme(source.manifest.task, "int8", rows=rows), exclude)
+    watched, _ = halves(source, calibration)
+    forms = candidates(quantizer.scheme)
+    quantizer.watch(watched, forms, progress)
+    judge = Judge(source, open_graphs(source.path, source.manifest), watched[:SAMPLES])
+    _, plans = quantizer.load()
+    return table(measure_choices(Plan.merged(list(plans.values())), forms, loss_of(quantizer, judge), progress))
+
+
+def halves(source: Bundle, texts: Sequence[str] | None) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples that are looked at and those that are measured, of texts or of our own."""
+    rows = sample_rows(source, texts)
+    return to_samples(source, rows[::2]), to_samples(source, rows[1::2])
 
 
 def check_source(source: Bundle, scheme: str) -> None:
@@ -96,93 +144,90 @@ def check_source(source: Bundle, scheme: str) -> None:
         raise QuantizationError(
             f"{source.path} is quantized already ({manifest.weights.scheme}); give a float32 bundle"
         )
-    if manifest.target != "cpu":
+    if manifest.target not in TARGETS[scheme]:
         raise QuantizationError(
             f"{source.path} was exported for the target {manifest.target}, and {scheme} uses operators of ONNX "
-            "Runtime's CPU kernels; export with --target cpu and quantize that"
+            "Runtime's CPU kernels; export with --target cpu and quantize that, or use --scheme int8-static"
         )
 
 
-def quantized_models(
-    source: Bundle, scheme: Scheme, exclude: Sequence[str], samples: Sequence[Sample], progress: Progress
-) -> tuple[dict[str, ir.Model], Plan]:
-    """Load the float32 graphs of a bundle and quantize them."""
-    models = {name: ir.load(source.path / spec.file) for name, spec in source.manifest.graphs.items()}
-    plans = make_plans(models, exclude, source.manifest.task in WRITING)
-    writes = source.manifest.task in WRITING
-    tied = {weight.name for plan in plans.values() for weight in plan.tables if weight.linears and writes}
-    for name, model in models.items():
-        own, plan, rewriter = scheme_of(name, scheme), plans[name], Rewriter(model)
-        largest = {} if own.block_size or own.rows == "each" else watch(source, name, plan, samples, progress)
-        for done, weight in enumerate(plan.linears):
-            if own.rows == "each":
-                rewriter.in_rows(weight.linears)
-            elif own.block_size:
-                rewriter.in_blocks(weight.linears, own.bits, own.block_size)
-            else:
-                rewriter.linear(weight.linears, np.maximum.reduce([largest[name] for name in input_names(weight)]))
-            progress(f"quantize to {scheme.name}", done + 1, len(plan.linears))
-        for weight in plan.tables:
-            if scheme.rows == "many" and weight.name in tied:
-                rewriter.tied_rows(weight)
-            else:
-                rewriter.table(weight, scheme.table_block)
-        RemoveUnusedNodesPass()(model)
-    return models, Plan.merged(list(plans.values()))
+def candidates(scheme: Scheme) -> tuple[Form, Form]:
+    """Return the forms among which a budget chooses beside float32: that of the scheme, and 4 bits."""
+    return scheme.form, Form(4, DEFAULT_BLOCK[4], rounding=DEFAULT_ROUNDING[4])
 
 
-def watch(source: Bundle, graph: str, plan: Plan, samples: Sequence[Sample], progress: Progress) -> dict[str, Floats]:
-    """Return the largest inputs (in,) of each layer that will be quantized, on samples, by the name of the input."""
-    progress("watch sample texts", 0, 1)
-    names = sorted({name for weight in plan.linears for name in input_names(weight)})
-    batches = [batch for _, batch in to_batches(samples, interface(source.manifest).input_names)]
-    largest = largest_inputs(source.path, source.manifest, graph, names, batches)
-    progress("watch sample texts", 1, 1)
-    return largest
+def loss_of(quantizer: Quantizer, judge: Judge) -> Any:
+    """Return a function from the forms of weights to what a model loses that has them."""
+
+    def loss(forms: Mapping[str, Form]) -> float:
+        models, _ = quantizer.quantized(forms, silent)
+        return judge.loss(open_models(models, quantizer.source.path, quantizer.source.manifest))
+
+    return loss
 
 
-def input_names(weight: Weight) -> list[str]:
-    """Return the name of the input of each layer that uses a weight."""
-    return [linear.input.name or "" for linear in weight.linears]
+def budgeted(
+    quantizer: Quantizer, watched: Sequence[Sample], measured: Sequence[Sample], budget: float, progress: Progress
+) -> tuple[dict[str, Form], dict[str, Any]]:
+    """Return the forms of weights with which all lose no more than the budget, and what the report says of it.
+
+    Single weights are measured on the samples that are watched, the whole on the others.
+    """
+    if not 0 < budget < 1:
+        raise QuantizationError(f"budget={budget} is not between 0 and 1")
+    if quantizer.scheme.name != "int8":
+        raise QuantizationError(
+            f"budget {budget} is for the scheme int8, from which it goes down to 4 bits; leave one out"
+        )
+    source, forms = quantizer.source, candidates(quantizer.scheme)
+    quantizer.watch(watched, forms, progress)
+    before = open_graphs(source.path, source.manifest)
+    _, plans = quantizer.load()
+    single = loss_of(quantizer, Judge(source, before, watched[:SAMPLES]))
+    choices = measure_choices(Plan.merged(list(plans.values())), forms, single, progress)
+    chosen = within_budget(choices, budget, loss_of(quantizer, Judge(source, before, measured)), progress)
+    named = {name: choice.form for name, choice in chosen.items() if choice.form.bits < 32}
+    return named, {
+        "budget": budget,
+        "forms": {name: str(choice.form) for name, choice in chosen.items()},
+        "sensitivity": table(choices),
+    }
 
 
-def write_quantized(folder: Path, source: Bundle, models: dict[str, ir.Model], plan: Plan, scheme: Scheme) -> Manifest:
+def write_quantized(
+    folder: Path, source: Bundle, models: dict[str, ir.Model], plan: Plan, scheme: Scheme, *, mixed: bool
+) -> Manifest:
     """Write graphs, tokenizers and manifest of the quantized bundle."""
     signatures = {name: Signature(old.inputs, old.outputs) for name, old in source.manifest.graphs.items()}
-    specs = write_graphs(models, folder, signatures, single_file=False)
+    if scheme.form == FLOAT16:
+        signatures = {name: half_signature(signature) for name, signature in signatures.items()}
+    specs = write_graphs(models, folder, signatures, single_file=source.manifest.target == "portable")
     copy_tokenizers(source.path, folder)
     coverage = (plan.quantized, plan.eligible)
     strictest = scheme_of("encoder", scheme) if "encoder" in models else scheme
-    weights = Weights(scheme.name, bytes_of(models.values()), coverage, plan.kept, strictest.safe_cpus)
-    return dataclasses.replace(
+    name = "mixed" if mixed else scheme.name
+    manifest = dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,
         graphs=specs,
-        weights=weights,
+        weights=Weights(name, bytes_of(models.values()), coverage, plan.kept, strictest.safe_cpus),
         files=list_files(folder),
         verification={},
     )
+    write_manifest(folder, manifest)
+    return manifest
 
 
-def measure(
-    folder: Path, source: Bundle, manifest: Manifest, samples: Sequence[Sample], progress: Progress
-) -> dict[str, Any]:
-    """Open both bundles with the real engine and compare size, speed and outputs.
+def check_finite(folder: Path, manifest: Manifest) -> None:
+    """Run the quantized graphs on the grid.
 
     Raises:
-        QuantizationError: if the quantized graph gives numbers that are not finite on any batch of the grid.
+        QuantizationError: if they give numbers that are not finite.
     """
-    write_manifest(folder, manifest)
-    Bundle.open(folder)
-    before, after = open_graphs(source.path, source.manifest), open_graphs(folder, manifest)
+    after = open_graphs(folder, manifest)
     for batch in batches_of(manifest):
         if problem := not_finite(interface(manifest).outputs, after.run(None, batch.feeds)):
             raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
-    report = {"bytes": {"before": source.manifest.weights.bytes, "after": manifest.weights.bytes}}
-    progress("measure fidelity", 0, 1)
-    report["fidelity"] = fidelity(before, after, manifest, samples)
-    progress("measure fidelity", 1, 1)
-    return report | {"speed": speed(before, after, manifest, progress)}
 
 
 def finished(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:

@@ -1,21 +1,31 @@
-"""Measure how much faster a quantized graph is."""
+"""Measure what quantization gained and what it cost: size, speed, agreement, and results on labelled examples."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from edgebert_exporters.decoder_grid import Pasts
 from edgebert_exporters.decoders import Decoder
+from edgebert_exporters.evaluation import evaluate
+from edgebert_exporters.fidelity import fidelity
+from edgebert_exporters.gates import advice
 from edgebert_exporters.grid import Batch
-from edgebert_exporters.opened import interface
+from edgebert_exporters.invariance import batch_invariance
+from edgebert_exporters.labelled import Examples
+from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import Progress
+from edgebert_exporters.samples import Sample
 from edgebert_exporters.signature import past_of
+from edgebert_exporters.token_bytes import token_bytes
+from edgebert_exporters.writing import fingerprint, tensors
+from edgebert_runtime.bundle import Bundle
 from edgebert_runtime.manifest import Limits, Manifest
 from edgebert_runtime.session import Runnable
 
@@ -26,6 +36,69 @@ STEPS = ((1, 32, 1), (1, 0, 128), (8, 32, 1))
 # Sources, their length, and the tokens of a translation: the first token alone, one text, many.
 TRANSLATIONS = ((1, 32, 1), (1, 32, 16), (32, 32, 8))
 TURNS = 7
+# What weights are for, by a part of their names; the first that fits counts, and what has none is called other.
+KINDS = {"layers": ("layers",), "head": ("head",), "embeddings": ("embeddings", "token", "position", "target_token")}
+OTHER = "other"
+
+
+def complete_report(
+    about: Mapping[str, Any],
+    source: Bundle,
+    made: Bundle,
+    samples: Sequence[Sample],
+    examples: Examples | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Compare a float32 bundle with what was made of it, and return ``about``, how it was made, with all figures.
+
+    ``samples`` were not seen before. ``examples``, where there are any, are judged by the engines.
+
+    Raises:
+        InputError: if an engine cannot take an example.
+    """
+    before, after = (open_graphs(bundle.path, bundle.manifest) for bundle in (source, made))
+    report = dict(about) | sizes(source, made)
+    progress("measure fidelity", 0, 1)
+    counts = token_bytes(source) if source.manifest.task == "generate" else None
+    report["fidelity"] = fidelity(before, after, made.manifest, samples, counts)
+    report["batches"] = batch_invariance(after, made.manifest)
+    progress("measure fidelity", 1, 1)
+    report["speed"] = speed(before, after, made.manifest, progress)
+    report["advice"] = advice(report)
+    if examples is not None:
+        report["evaluation"] = evaluate(source.path, made.path, examples, progress)
+    return report
+
+
+def sizes(source: Bundle, made: Bundle) -> dict[str, Any]:
+    """Return the ``bytes`` of the weights of two bundles, and of the ``kinds`` of weights that they have."""
+    before, after = (bytes_by_kind(load(bundle)) for bundle in (source, made))
+    kinds = {kind: {"before": before[kind], "after": after[kind]} for kind in before if before[kind] or after[kind]}
+    return {"bytes": {"before": sum(before.values()), "after": sum(after.values())}, "kinds": kinds}
+
+
+def load(bundle: Bundle) -> list[ir.Model]:
+    """Read the graphs of a bundle; their weights are read when they are asked for."""
+    return [ir.load(bundle.path / spec.file) for spec in bundle.manifest.graphs.values()]
+
+
+def bytes_by_kind(models: Iterable[ir.Model]) -> dict[str, int]:
+    """Return the bytes of the weights of graphs by what they are for; those that are the same count once.
+
+    The kinds are ``layers``, ``head``, ``embeddings`` (a table that a head multiplies by is one) and ``other``: norms
+    between those, and the constants of a graph.
+    """
+    distinct = {fingerprint(tensor): tensor for tensor in reversed(tensors(models))}
+    found = dict.fromkeys((*KINDS, OTHER), 0)
+    for tensor in distinct.values():
+        found[kind_of(tensor.name or "")] += tensor.nbytes
+    return found
+
+
+def kind_of(name: str) -> str:
+    """Return what a weight with this name is for."""
+    parts = name.split(".")
+    return next((kind for kind, names in KINDS.items() if any(part in names for part in parts)), OTHER)
 
 
 def speed(before: Runnable, after: Runnable, manifest: Manifest, progress: Progress) -> list[dict[str, Any]]:

@@ -1,17 +1,24 @@
 """The ways in which weights can be stored, and which of them suits a model.
 
-==========  ==========  ============================================  ===================================
-scheme      rows        weights                                       for
-==========  ==========  ============================================  ===================================
-``int8``    ``many``    int8 with a scale for each column, see        encoders; decoders that take batches
-                        :mod:`edgebert_exporters.int8`                or long prompts
-``int8``    ``few``     8 bits in blocks of 128, see                  decoders
-                        :mod:`edgebert_exporters.blocks`
-``int4``    ``few``     4 bits in blocks of 32; the table of tokens   decoders where every byte counts
-                        has 8 bits in blocks of 128
-``int8``    ``each``    int8 with a scale for each column, and one    the encoders of models that translate,
-                        for each row of the input                     whatever their decoders have
-==========  ==========  ============================================  ===================================
+===============  ==========  ============================================  ====================================
+scheme           rows        weights                                       for
+===============  ==========  ============================================  ====================================
+``int8``         ``many``    int8 with a scale for each column, see        encoders; models that translate;
+                             :mod:`edgebert_exporters.int8`                decoders that take batches or long prompts
+``int8``         ``few``     8 bits in blocks of 128, see                  decoders
+                             :mod:`edgebert_exporters.blocks`
+``int4``         ``few``     4 bits in blocks of 64, see                   where every byte counts
+                             :mod:`edgebert_exporters.rounding`; the
+                             table of tokens has 8 in blocks of 128
+``int8-static``              int8 with a scale for each column, and one    engines that know standard operators
+                             for each activation, see                      only; bundles for the target portable
+                             :mod:`edgebert_exporters.static`
+``fp16``                     float16, the arithmetic too, see              GPUs
+                             :mod:`edgebert_exporters.half`
+===============  ==========  ============================================  ====================================
+
+The encoder of a model that translates reads many rows at once always: it is stored for ``many``, whatever its decoder
+is stored for.
 """
 
 from __future__ import annotations
@@ -19,36 +26,64 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgebert_exporters.blocks import BLOCK_SIZES, DEFAULT_BLOCK
-from edgebert_exporters.int8 import TABLE_BLOCK
+from edgebert_exporters.tables import TABLE_BLOCK
 from edgebert_runtime.errors import QuantizationError
 
-BITS = {"int8": 8, "int4": 4}
-SCHEMES = tuple(BITS)
+SCHEMES = ("int8", "int4", "int8-static", "fp16")
 # Tasks whose models write text, a token at a time.
 WRITING = ("generate", "translate")
 ROWS = ("few", "many")
+ROUNDINGS = ("nearest", "gptq")
+# In 8 bits the nearest number is near enough.
+DEFAULT_ROUNDING = {8: "nearest", 4: "gptq"}
+METHODS = ("min-max", "percentile", "entropy", "mse")
 # Least agreement with float32 unless another is given.
-MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95}
+MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999, "mixed": 0.95}
 SAFE_CPUS = {
     "many": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU "
     "has no VNNI; another program must set it there too, or 8-bit products overflow",
     "few": "x86-64 with AVX2 or newer and Arm64 with dot products, with VNNI or without; on other CPUs the weights are "
     "turned into float32 first, which is right but slow",
+    "half": "every CPU that ONNX Runtime supports, which turns the numbers into float32 first; made for GPUs",
 }
 
 
 @dataclass(frozen=True)
+class Form:
+    """How one weight is stored.
+
+    Its ``bits`` are 32 or 16, of a float, or 8 or 4, with a scale for each column, or for each ``block`` of the numbers
+    that make one output. Blocks may have ``zero_points``, and ``rounding`` says how their integers are found.
+    ``ranges`` is how the range of the activations is found where they have one scale for good.
+    """
+
+    bits: int
+    block: int | None = None
+    zero_points: bool = False
+    rounding: str = "nearest"
+    ranges: str | None = None
+
+    def __str__(self) -> str:
+        if self.bits > 8:
+            return f"float{self.bits}"
+        return f"int{self.bits}" + (f" in blocks of {self.block}" if self.block else "")
+
+
+FLOAT32, FLOAT16, COLUMNS = Form(32), Form(16), Form(8)
+
+
+@dataclass(frozen=True)
 class Scheme:
-    """One way to store weights; ``block_size`` is None where a column has one scale."""
+    """One way to store the weights of a model, all in one ``form``."""
 
     name: str
     rows: str
-    block_size: int | None
+    form: Form
 
     @property
-    def bits(self) -> int:
-        """Return the bits of a weight."""
-        return BITS[self.name]
+    def block_size(self) -> int | None:
+        """Return how many weights share a scale, None where a column does."""
+        return self.form.block
 
     @property
     def table_block(self) -> int:
@@ -57,41 +92,61 @@ class Scheme:
 
     @property
     def safe_cpus(self) -> str:
-        """Return where a bundle computes what its report promises."""
-        return SAFE_CPUS["few" if self.rows == "few" else "many"]
+        """Return where a graph of this scheme computes what its report promises."""
+        return SAFE_CPUS["half" if self.form == FLOAT16 else "few" if self.form.block else "many"]
 
 
 def scheme_of(graph: str, chosen: Scheme) -> Scheme:
-    """Return how the weights of one graph of a bundle are stored.
-
-    The encoder of a model that translates reads many rows at once always, and each gets a scale of its own.
-    """
-    return Scheme("int8", "each", None) if graph == "encoder" else chosen
+    """Return how the weights of one graph of a bundle are stored."""
+    return Scheme("int8", "many", COLUMNS) if graph == "encoder" and chosen.rows == "few" else chosen
 
 
-def choose_scheme(task: str, name: str, block_size: int | None, rows: str | None) -> Scheme:
+def choose_scheme(
+    task: str,
+    name: str,
+    block_size: int | None = None,
+    rows: str | None = None,
+    zero_points: bool = False,
+    rounding: str | None = None,
+    method: str | None = None,
+) -> Scheme:
     """Return the scheme that these options mean for a model of ``task``; None is what suits it.
 
     Raises:
-        QuantizationError: naming the option that does not exist, or that this task or scheme does not have.
+        QuantizationError: naming the option that does not exist, or that the scheme does not have.
     """
-    if name not in SCHEMES:
-        raise QuantizationError(f"scheme {name!r} is not one of {', '.join(SCHEMES)}")
-    if rows is not None and rows not in ROWS:
-        raise QuantizationError(f"rows {rows!r} is not one of {', '.join(ROWS)}")
+    for option, given, known in (
+        ("scheme", name, SCHEMES),
+        ("rows", rows, ROWS),
+        ("rounding", rounding, ROUNDINGS),
+        ("calibration_method", method, METHODS),
+    ):
+        if given is not None and given not in known:
+            raise QuantizationError(f"{option} {given!r} is not one of {', '.join(known)}")
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
-    if task not in WRITING:
-        for option, given in (("scheme", name != "int8" and name), ("rows", rows), ("block_size", block_size)):
-            if given:
-                raise QuantizationError(
-                    f"{option} {given} is for models that write text, and this one's task is {task}; leave it out"
-                )
-        return Scheme(name, "many", None)
-    if rows != "many":
-        return Scheme(name, "few", block_size or DEFAULT_BLOCK[BITS[name]])
-    if name != "int8":
-        raise QuantizationError(f"rows many is for the scheme int8, not for {name}; leave it out")
-    if block_size is not None:
-        raise QuantizationError(f"block_size {block_size} is for rows few: with rows many a column has one scale")
-    return Scheme(name, rows, None)
+    in_blocks = {"block_size": block_size, "zero_points": zero_points or None, "rounding": rounding}
+    if name in ("fp16", "int8-static"):
+        refuse(f"scheme {name}", rows=rows, **in_blocks)
+    if name != "int8-static":
+        refuse(f"scheme {name}", calibration_method=method)
+    if name == "fp16":
+        return Scheme(name, "any", FLOAT16)
+    if name == "int8-static":
+        return Scheme(name, "any", Form(8, ranges=method or METHODS[0]))
+    if name == "int4" and rows == "many":
+        raise QuantizationError("rows many is for the scheme int8, not for int4; leave it out")
+    few = rows == "few" or name == "int4" or task == "generate" or any(in_blocks.values())
+    if rows == "many" or not few:
+        refuse("rows many, where a column has one scale", **in_blocks)
+        return Scheme(name, "many", COLUMNS)
+    bits = int(name[-1])
+    rounding = rounding or DEFAULT_ROUNDING[bits]
+    return Scheme(name, "few", Form(bits, block_size or DEFAULT_BLOCK[bits], zero_points, rounding))
+
+
+def refuse(what: str, **options: object) -> None:
+    """Refuse options that were given although ``what`` has no use for them."""
+    for option, given in options.items():
+        if given is not None:
+            raise QuantizationError(f"{option} {given} is not for {what}; leave it out")

@@ -29,8 +29,8 @@ STANDARD = (
 ).split()
 
 MICROSOFT = (
-    "Attention DecoderMaskedMultiHeadAttention DynamicQuantizeMatMul GatherBlockQuantized GroupQueryAttention "
-    "MatMulNBits MultiHeadAttention QAttention QGemm"
+    "Attention DecoderMaskedMultiHeadAttention DynamicQuantizeLSTM GatherBlockQuantized "
+    "GroupQueryAttention MatMulNBits MultiHeadAttention QAttention QGemm"
 ).split()
 
 ALLOWED_OPERATORS: frozenset[tuple[str, str]] = frozenset(

@@ -64,7 +64,7 @@ class GrowingCache:
         """Append tokens; see :class:`Cache`."""
         rows, seq = ids.shape
         if not self.past:
-            empty = np.zeros((rows, self.graph.num_heads, 0, self.graph.head_dim), np.float32)
+            empty = np.zeros((rows, self.graph.num_heads, 0, self.graph.head_dim), self.graph.dtype)
             self.past, self.mask = [empty] * len(self.graph.pasts), np.zeros((rows, 0), np.int64)
             self.lengths = np.zeros(rows, np.int64)
         new = (np.arange(seq) < counts[:, None]).astype(np.int64)
@@ -109,7 +109,7 @@ class SharedCache:
     def __init__(self, graph: CausalGraph, session: Session, rows: int, capacity: int) -> None:
         self.graph, self.session = graph, session
         # (keys and values of all layers, rows, heads, capacity, head_dim), touched as far as it is used
-        self.buffers = np.empty((len(graph.pasts), rows, graph.num_heads, capacity, graph.head_dim), np.float32)
+        self.buffers = np.empty((len(graph.pasts), rows, graph.num_heads, capacity, graph.head_dim), graph.dtype)
         self.lengths = np.zeros(0, np.int64)
         # (rows, capacity) what was written to each place: equal numbers, equal contents
         self.written = np.full((rows, capacity), -1, np.int64)

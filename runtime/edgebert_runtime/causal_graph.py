@@ -21,7 +21,7 @@ class CausalGraph:
     """The sizes of a decoder's graph, and the names of the keys and values that it remembers, in one order.
 
     With ``shared`` buffers the graph writes the keys and values of new tokens into the arrays that it reads those of
-    the old ones from; otherwise it returns both together.
+    the old ones from; otherwise it returns both together. ``dtype`` is what they are, float32 or float16.
     """
 
     num_heads: int
@@ -30,6 +30,7 @@ class CausalGraph:
     pasts: tuple[str, ...]
     presents: tuple[str, ...]
     shared: bool
+    dtype: str
 
     @classmethod
     def of(cls, spec: GraphSpec) -> CausalGraph:
@@ -50,7 +51,7 @@ class CausalGraph:
         if len(sizes) != 3 or any(value.shape != pasts[0].shape for value in pasts):
             raise BundleError(f"{spec.file} has keys and values of the shape {pasts[0].shape}; export again")
         names, shared = tuple(value.name for value in pasts), outputs[presents[0]][2] == length
-        return cls(sizes[0], sizes[1], sizes[2], names, tuple(presents), shared)
+        return cls(sizes[0], sizes[1], sizes[2], names, tuple(presents), shared, pasts[0].dtype)
 
     def empty(self, output: str, rows: int, best: int) -> NDArray[Any]:
         """Return an array for an output of so many rows, where the ``best`` tokens are asked for."""

@@ -36,7 +36,7 @@ class SourceCache:
     def read(cls, graph: Seq2SeqGraph, encoder: Runnable, rows: Sequence[Sequence[int]]) -> SourceCache:
         """Run the encoder over rows of token ids. What it writes is what the decoder reads, and copied nowhere."""
         ids, mask = pad(rows)
-        cross = np.empty((len(graph.crosses), len(ids), graph.num_heads, ids.shape[1], graph.head_dim), np.float32)
+        cross = np.empty((len(graph.crosses), len(ids), graph.num_heads, ids.shape[1], graph.head_dim), graph.dtype)
         binding = bind_to(encoder)
         binding.bind(ids, read="input_ids")
         binding.bind(mask, read="attention_mask")
@@ -80,7 +80,7 @@ class GrowingPast:
     def __init__(self, graph: Seq2SeqGraph, session: Runnable, rows: int) -> None:
         self.graph, self.session = graph, session
         self.length = 0
-        empty = np.zeros((rows, graph.num_heads, 0, graph.head_dim), np.float32)
+        empty = np.zeros((rows, graph.num_heads, 0, graph.head_dim), graph.dtype)
         self.past: list[Floats] = [empty] * len(graph.pasts)
 
     def run(self, ids: Ints, sources: SourceCache, outputs: Sequence[str], best: int = 1) -> Outputs:
@@ -122,7 +122,7 @@ class SharedPast:
     def make(self, capacity: int) -> None:
         """Make room for so many tokens."""
         shape = (len(self.graph.pasts), len(self.numbers), self.graph.num_heads, capacity, self.graph.head_dim)
-        self.buffers = np.empty(shape, np.float32)  # touched as far as it is used
+        self.buffers = np.empty(shape, self.graph.dtype)  # touched as far as it is used
         self.table = np.zeros((1, len(self.numbers), capacity), np.int32)
         self.steps: dict[tuple[int, ...], Step] = {}
 

@@ -48,7 +48,8 @@ class Seq2SeqGraph(CausalGraph):
         if not fixed or len(shapes) != 1 or (outputs[presents[0]][2] == length) != shared:
             raise BundleError(f"{decoder.file} has keys and values of the shape {pasts[0].shape}; export again")
         sizes = int(heads), int(dim), int(vocab_size)
-        return cls(*sizes, tuple(names[len(crosses) :]), presents, shared, tuple(names[: len(crosses)]))
+        split = len(crosses)
+        return cls(*sizes, tuple(names[split:]), presents, shared, pasts[0].dtype, tuple(names[:split]))
 
 
 def starting(values: Sequence[TensorSpec], name: str) -> list[TensorSpec]:

@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import edgebert_exporters
 import edgebert_runtime
 from edgebert_runtime import Bundle
 from tests.cli.stopping import stop
+from tests.cli.watching import watch
 
 
 def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_path: Path) -> None:
@@ -42,18 +42,6 @@ def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_
     assert made["target"] == "portable"
     assert made["bytes"] == sum(entry["bytes"] for entry in made["files"].values())
     assert made["verification"]["batches"] > 0
-
-
-def watch(monkeypatch: pytest.MonkeyPatch, function: str, bundle: Path) -> dict[str, Any]:
-    """Return what the function of the library will be called with; it makes nothing, and returns ``bundle``."""
-    seen: dict[str, Any] = {}
-
-    def make(*args: Any, **options: Any) -> Bundle:
-        seen.update(options, args=args)
-        return Bundle.open(bundle)
-
-    monkeypatch.setattr(edgebert_exporters, function, make, raising=False)
-    return seen
 
 
 def test_export_hands_its_options_on(
@@ -87,65 +75,6 @@ def test_export_of_no_checkpoint_fails_and_leaves_nothing(run: Any, tmp_path: Pa
     result = run("export", tmp_path / "none", tmp_path / "b", "--pooling", "mean")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("a b c\n\nd e f g\nx y\nz\n" * 4)
-    options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-agreement", "0.5"]
-    result = run("quantize", fp32_bundle, tmp_path / "q", *options)
-    assert (result.exit_code, result.stderr) == (0, "")
-    for part in ("int8", "report", "cosine to float32", "1 x 16", "left in float32", "contract", "excluded"):
-        assert part in result.stdout
-    again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
-    assert json.loads(again.stdout)["weights"]["scheme"] == "int8"
-
-
-def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
-    assert run("quantize", "b", "q").exit_code == 0
-    names = ("block_size", "rows", "calibration", "min_agreement", "progress")
-    plain = {**dict.fromkeys(names), "scheme": "int8", "exclude": (), "force": False}
-    assert seen == {"args": (Path("b"), Path("q")), **plain}
-    options = "--scheme int4 --block-size 64 --rows many --exclude a --exclude b --min-agreement 0.9 --force"
-    assert run("quantize", "b", "q", *options.split()).exit_code == 0
-    given = {"scheme": "int4", "block_size": 64, "rows": "many", "exclude": ("a", "b"), "min_agreement": 0.9}
-    assert seen == {"args": (Path("b"), Path("q")), **plain, **given, "force": True}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--scheme int4", "--scheme int4 is for models that write text"),
-        ("--rows many", "--rows many is for models that write text"),
-        ("--block-size 64", "--block-size 64 is for models that write text"),
-        ("--block-size 17", "--block-size 17 is not one of"),
-    ],
-)
-def test_quantize_names_options_as_the_user_does(
-    run: Any, fp32_bundle: Path, tmp_path: Path, options: str, message: str
-) -> None:
-    result = run("quantize", fp32_bundle, tmp_path / "q", *options.split())
-    assert (result.exit_code, result.stdout, list(tmp_path.iterdir())) == (1, "", [])
-    assert result.stderr.startswith(f"edgebert: error: {message}")
-
-
-@pytest.mark.parametrize("content", [None, b"", b"\n\n", b"a\n\xff\n"])
-def test_calibration_texts_must_be_there(run: Any, fp32_bundle: Path, tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "texts.txt").write_bytes(content)
-    result = run("quantize", fp32_bundle, tmp_path / "q", "--calibration", tmp_path / "texts.txt")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert str(tmp_path / "texts.txt") in result.stderr
-    assert "--errors" not in result.stderr
-    assert not (tmp_path / "q").exists()
-
-
-def test_quantize_below_the_threshold_fails_and_leaves_nothing(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
-    result = run("quantize", fp32_bundle, tmp_path / "q", "--min-agreement", "1")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "--min-agreement" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

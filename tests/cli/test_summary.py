@@ -30,9 +30,14 @@ def bundle(**fields: Any) -> Any:
             ],
         ),
         (
+            {"top1_agreement": 0.982, "flip_rate": 0.25},
+            ["top result  the same in 98.2% of what 76 texts give; all of it in 75.0% of them"],
+        ),
+        (
             {"perplexity_before": 17.123, "perplexity_after": 17.5, "token_agreement": 0.975},
             ["perplexity  17.12 -> 17.50", "generated   97.5% of the tokens are the same"],
         ),
+        ({"bits_per_byte_before": 1.7711, "bits_per_byte_after": 1.78}, ["bits a byte  1.771 -> 1.780"]),
         ({"token_agreement": 0.5}, ["generated  50.0% of the tokens are the same"]),
         ({}, []),
     ],
@@ -47,13 +52,81 @@ def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[
 
 
 def test_one_number_a_text_agrees_by_its_correlation() -> None:
-    rows = summary.measures({**COMMON, "correlation": 0.993})
+    rows = summary.measures({"fidelity": {**COMMON, "correlation": 0.993}})
     assert rows[0] == ("agreement", "correlation with float32 0.9930")
     assert [label for label, _ in rows] == ["agreement", "batches"]
 
 
 def test_what_was_not_measured_is_left_out() -> None:
-    assert summary.measures({"texts": 3, "perplexity_before": 2.0}) == []
+    assert summary.measures({"fidelity": {"texts": 3, "perplexity_before": 2.0}}) == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "text"),
+    [
+        (
+            {"rows": 16, "identical": 16, "max_difference": 0.0},
+            "16 of 16 rows are the same alone and in a batch, bit for bit",
+        ),
+        (
+            {"rows": 16, "identical": 3, "max_difference": 0.00123},
+            "3 of 16 rows are the same alone and in a batch, bit for bit; off by 1.2e-03 of the largest number at most",
+        ),
+    ],
+)
+def test_batches_are_bit_for_bit_or_off(batches: dict[str, Any], text: str) -> None:
+    rows = summary.measures({"fidelity": COMMON, "batches": batches})
+    assert [row for row in rows if row[0] == "batches"] == [("batches", text)], "in place of the cosine"
+
+
+def test_sizes_are_given_by_kind() -> None:
+    kinds = {"layers": {"before": 6000, "after": 1500}, "other": {"before": 9, "after": 9}}
+    rows = summary.sized({"bytes": {"before": 6009, "after": 1509}, "kinds": kinds})
+    assert rows == [("weights", "6.0 kB -> 1.5 kB"), ("  layers", "6.0 kB -> 1.5 kB")]
+
+
+def test_what_is_slower_is_said() -> None:
+    assert [label for label, _ in summary.timed({"speed": SPEED, "advice": ""})] == ["1 x 16"]
+    assert summary.timed({"speed": SPEED, "advice": "slower than"})[-1] == ("note", "slower than")
+
+
+def test_quality_comes_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    figure = {"before": 0.93456, "after": 0.9, "difference": -0.03456}
+    figure |= {f"{side}_interval": [value - 0.01, value + 0.01] for side, value in figure.items()}  # type: ignore[misc]
+    evaluation = {"examples": 1234, "file": "a.jsonl", "figures": {"macro_f1": figure}}
+    report = {"bytes": {"before": 4, "after": 1}, "fidelity": COMMON, "speed": SPEED, "evaluation": evaluation}
+    summary.echo_report(bundle(report=report, weights=SimpleNamespace(kept={})))
+    printed = capsys.readouterr().out
+    assert "on 1,234 examples of a.jsonl, with intervals of 95 %\n" in printed
+    line = "macro f1  0.9346 (0.9246 to 0.9446) -> 0.9 (0.89 to 0.91), difference -0.03456 (-0.04456 to -0.02456)"
+    assert f"  {line}\n" in printed
+    assert ("macro f1", line.removeprefix("macro f1  ")) in summary.figures_of(report)
+
+
+def test_the_weights_that_cost_most_are_named() -> None:
+    found = [{"weight": f"w{i}", "bytes": 9, "int8": i * 1e-4, "int4": i * 1e-2} for i in range(20)]
+    rows = summary.costs_of_weights(found)
+    assert rows[0] == ("w19", "int8 1.90e-03, int4 1.90e-01")
+    assert [weight for weight, _ in rows] == [f"w{i}" for i in range(19, 13, -1)]
+    assert summary.costs_of_weights([]) == []
+    assert summary.costs_of_weights([{"weight": "w", "bytes": 9, "int8": 0.5}]) == [("w", "int8 5.00e-01")]
+
+
+def test_much_that_was_left_is_counted() -> None:
+    few = {f"w{i}": "a table" for i in range(6)}
+    assert summary.left(few) == list(few.items())
+    assert summary.left(few | {"x": "a head"}) == [("w0 and 5 more", "a table"), ("x", "a head")]
+
+
+def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {kind: {"before": 10, "after": 3} for kind in ("layers", "head", "embeddings", "other")}
+    fidelity = COMMON | {"top1_agreement": 0.9, "flip_rate": 0.1, "kl_mean": 0.1, "token_agreement": 0.9}
+    fidelity |= {f"{name}_{side}": 2.0 for name in ("perplexity", "bits_per_byte") for side in ("before", "after")}
+    report = {"bytes": {"before": 40, "after": 12}, "kinds": kinds, "fidelity": fidelity, "speed": SPEED * 3}
+    report |= {"batches": {"rows": 2, "identical": 1, "max_difference": 1e-3}, "advice": "slower than float32"}
+    report["sensitivity"] = [{"weight": f"w{i}", "bytes": 9, "int8": 0.1, "int4": 0.2} for i in range(99)]
+    summary.echo_report(bundle(report=report, weights=SimpleNamespace(kept={f"w{i}": "excluded" for i in range(99)})))
+    assert len(capsys.readouterr().out.splitlines()) <= 30
 
 
 @pytest.mark.parametrize(

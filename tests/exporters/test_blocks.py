@@ -13,67 +13,94 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgebert_exporters.blocks import BLOCK_SIZES, fitting_block, quantize_blocks
-from edgebert_exporters.int8 import Rewriter
+from edgebert_exporters.blocks import BLOCK_SIZES, Blocks, fit, fitting_block, off, quantize_blocks, to_floats
 from edgebert_exporters.linears import linears
+from edgebert_exporters.rewriter import Rewriter
+from edgebert_exporters.tables import rewrite_blocks
 
 Floats = npt.NDArray[np.float32]
 
 
-def numbers(integers: npt.NDArray[np.uint8], scale: Floats, bits: int, inputs: int) -> npt.NDArray[np.float64]:
-    """Return the weight (out, in) that integers and scales stand for, taken apart number by number."""
+def numbers(blocks: Blocks, bits: int, inputs: int) -> npt.NDArray[np.float64]:
+    """Return the weight (out, in) that blocks stand for, taken apart number by number."""
+    integers, zeros = blocks.integers, blocks.zeros
     if bits == 4:
         integers = np.stack([integers % 16, integers // 16], -1).reshape(*integers.shape[:2], -1)
-    half = 2 ** (bits - 1)
-    values: npt.NDArray[np.float64] = (integers.astype(np.float64) - half) * scale[..., None]
+        zeros = None if zeros is None else np.stack([zeros % 16, zeros // 16], -1).reshape(len(zeros), -1)
+    middle = np.full(integers.shape[:2], 2 ** (bits - 1)) if zeros is None else zeros[:, : integers.shape[1]]
+    values = (integers.astype(np.float64) - middle[..., None]) * blocks.scale[..., None]
     return values.reshape(len(integers), -1)[:, :inputs]
 
 
 def test_eight_bits_by_hand() -> None:
     weight = np.zeros((2, 32), np.float32)
     weight[0, :3], weight[1, 31] = (1.27, -1.27, 0.01), 127
-    integers, scale = quantize_blocks(weight, 8, 16)
+    integers, scale, zeros = quantize_blocks(weight, 8, 16)
     assert (integers.shape, scale.shape) == ((2, 2, 16), (2, 2))
     assert integers[0, 0, :4].tolist() == [255, 1, 129, 128]
     assert (integers[1, 0] == 128).all()
     np.testing.assert_allclose(scale, np.array([[0.01, 1], [1, 1]]), rtol=1e-6)
+    assert zeros is None
 
 
 def test_four_bits_by_hand() -> None:
     weight = np.zeros((1, 16), np.float32)
     weight[0, :4] = (-8, 7, 1, -3)  # whole numbers that four bits hold
-    integers, scale = quantize_blocks(weight, 4, 16)
+    integers, scale, _ = quantize_blocks(weight, 4, 16)
     assert integers.shape == (1, 1, 8)
     assert scale.tolist() == [[1]]
     assert integers[0, 0].tolist() == [0 + 16 * 15, 9 + 16 * 5, *[8 + 16 * 8] * 6]
-    turned, negative = quantize_blocks(-weight, 4, 16)  # the largest number gets the side with one more
+    turned, negative, _ = quantize_blocks(-weight, 4, 16)  # the largest number gets the side with one more
     assert turned.tolist() == integers.tolist()
     assert negative.tolist() == [[-1]]
+
+
+def test_zero_points_by_hand() -> None:
+    weight = np.zeros((2, 40), np.float32)
+    weight[0, :3] = (-3, 12, 5)
+    weight[0, 16:18] = (0, 15)
+    weight[0, 32:34] = (-15, -4)
+    integers, scale, zeros = quantize_blocks(weight, 4, 16, zero_points=True)
+    assert integers[0, 0].tolist() == [0 + 16 * 15, 8 + 16 * 3, *[3 + 16 * 3] * 6]
+    assert integers[0, 1, :2].tolist() == [0 + 16 * 15, 0]
+    assert integers[0, 2, :2].tolist() == [0 + 16 * 11, 15 + 16 * 15]
+    assert scale[0].tolist() == [1, 1, 1]
+    assert zeros is not None
+    assert zeros[0].tolist() == [3 + 16 * 0, 15]  # three blocks, and a half byte with nothing in it
+    weight[1, :2] = (-0.55, 2)
+    integers, scale, zeros = quantize_blocks(weight[1:], 8, 64, zero_points=True)
+    assert zeros is not None
+    assert (integers.shape, zeros.tolist()) == ((1, 1, 64), [[55]])
+    assert integers[0, 0, :3].tolist() == [0, 255, 55]
+    np.testing.assert_allclose(scale, [[0.01]], rtol=1e-6)
 
 
 ONES = np.ones((3, 40), np.float32)
 ONES[0, 0] = -1
 
 
-@example(ONES, 4)
-@given(arrays(np.float32, (3, 40), elements=st.floats(-100, 100, width=32)), st.sampled_from([4, 8]))
-def test_numbers_are_off_by_little(weight: Floats, bits: int) -> None:
-    integers, scale = quantize_blocks(weight, bits, 16)
-    assert integers.shape == (3, 3, 16 * bits // 8)
-    assert np.isfinite(scale).all()
-    assert (scale != 0).all()
-    found = numbers(integers, scale, bits, 40)
-    largest = np.abs(np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)).max(2)
+@example(ONES, 4, False)
+@example(ONES, 4, True)
+@given(arrays(np.float32, (3, 40), elements=st.floats(-100, 100, width=32)), st.sampled_from([4, 8]), st.booleans())
+def test_numbers_are_off_by_little(weight: Floats, bits: int, zero_points: bool) -> None:
+    blocks = quantize_blocks(weight, bits, 16, zero_points)
+    assert blocks.integers.shape == (3, 3, 16 * bits // 8)
+    assert np.isfinite(blocks.scale).all()
+    assert (blocks.scale != 0).all()
+    found = numbers(blocks, bits, 40)
+    np.testing.assert_allclose(to_floats(blocks, bits, 40), found, rtol=1e-6)
+    cut = np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)
     error = np.sqrt(((np.pad(found - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
-    step = largest / (127 if bits == 8 else 8)
-    # Of 4 bits the shorter side ends at 7, with the largest scale tried at 7.42 of the 8 steps.
-    most = 0.5001 if bits == 8 else 0.5801
+    if zero_points:  # zero is a whole number of steps, for which one is wider by 1 / 14 at most
+        step, most = (np.maximum(cut.max(2), 0) - np.minimum(cut.min(2), 0)) / (2**bits - 1), 0.5358
+    else:  # of 4 bits the shorter side ends at 7, with the largest scale tried at 7.42 of the 8 steps
+        step, most = np.abs(cut).max(2) / (127 if bits == 8 else 8), 0.5001 if bits == 8 else 0.5801
     assert (error <= most * step + 1e-30).all()
 
 
 def test_the_best_scale_is_no_worse_than_the_usual_ones() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
-    found = numbers(*quantize_blocks(weight, 4, 32), 4, 96)
+    found = numbers(quantize_blocks(weight, 4, 32), 4, 96)
     blocks = weight.reshape(64, 3, 32).astype(np.float64)
     signed = np.take_along_axis(blocks, np.abs(blocks).argmax(2)[..., None], 2)
     errors = []
@@ -82,13 +109,32 @@ def test_the_best_scale_is_no_worse_than_the_usual_ones() -> None:
     assert ((found - weight) ** 2).mean() < 0.93 * min(errors)
 
 
+@pytest.mark.parametrize(("bits", "share"), [(4, 0.95), (8, 0.85)])
+def test_zero_points_are_better_where_blocks_lean_to_one_side(bits: int, share: float) -> None:
+    rng = np.random.default_rng(0)
+    for middle, most in ((0, share), (1, 0.7)):
+        weight = (rng.standard_normal((64, 96)) + middle).astype(np.float32)
+        even, lopsided = (numbers(quantize_blocks(weight, bits, 32, given), bits, 96) for given in (False, True))
+        assert ((lopsided - weight) ** 2).mean() < most * ((even - weight) ** 2).mean()
+
+
+def test_important_numbers_get_the_smaller_errors() -> None:
+    values = np.random.default_rng(0).standard_normal((200, 1, 32)).astype(np.float32)
+    importance = np.where(np.arange(32) < 8, 100, 1).astype(np.float32)[None]
+    for zero_points in (False, True):
+        plain, weighted = (off(values, fit(values, 4, zero_points, counts), 4) ** 2 for counts in (None, importance))
+        assert weighted[..., :8].mean() < 0.9 * plain[..., :8].mean()
+        assert plain.mean() < weighted.mean()
+
+
 def test_long_weights_are_quantized_in_parts_that_fit_together() -> None:
     weight = np.random.default_rng(0).standard_normal((1100, 32)).astype(np.float32)
-    whole = quantize_blocks(weight, 4, 32)
-    ends = [quantize_blocks(part, 4, 32) for part in (weight[:10], weight[-10:])]
-    for index in (0, 1):
-        np.testing.assert_array_equal(whole[index][:10], ends[0][index])
-        np.testing.assert_array_equal(whole[index][-10:], ends[1][index])
+    whole = quantize_blocks(weight, 4, 16, zero_points=True)
+    ends = [quantize_blocks(part, 4, 16, zero_points=True) for part in (weight[:10], weight[-10:])]
+    for held, first, last in zip(whole, *ends, strict=True):
+        assert held is not None
+        np.testing.assert_array_equal(held[:10], first)
+        np.testing.assert_array_equal(held[-10:], last)
 
 
 def test_blocks_are_no_longer_than_needed() -> None:
@@ -96,6 +142,40 @@ def test_blocks_are_no_longer_than_needed() -> None:
         128
     ] * 3
     assert fitting_block(16, 768) == 16
+
+
+def multiplied(x: Floats, blocks: Blocks, bits: int, block: int, level: int) -> npt.NDArray[np.float64]:
+    """Multiply rows (n, in) by a weight in blocks with the kernel itself."""
+    options = {"bits": bits, "block_size": block, "K": x.shape[1], "N": len(blocks.scale), "accuracy_level": level}
+    named = zip(("weight", "scale", "zeros"), blocks, strict=True)
+    holds = [ir.tensor(array, name=name) for name, array in named if array is not None]
+    values = [ir.Value(name=tensor.name, const_value=tensor) for tensor in holds]
+    source = ir.val("x", ir.DataType.FLOAT, ["rows", x.shape[1]])
+    node = ir.node("MatMulNBits", [source, *values], attributes=options, domain="com.microsoft")
+    result = node.outputs[0]
+    result.name, result.type = "y", ir.TensorType(ir.DataType.FLOAT)
+    opsets = {"": 21, "com.microsoft": 1}
+    made = ir.Graph([source], [result], nodes=[node], initializers=values, opset_imports=opsets, name="g")
+    data = ir.to_proto(ir.Model(made, ir_version=10)).SerializeToString()
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    found: npt.NDArray[np.float64] = session.run(None, {"x": x})[0].astype(np.float64)
+    return found
+
+
+@pytest.mark.parametrize(("bits", "block"), list(itertools.product((8, 4), BLOCK_SIZES)))
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_the_kernel_reads_the_layout(bits: int, block: int, zero_points: bool) -> None:
+    """Odd widths and odd numbers of blocks as well, with inputs in float32 and rounded to 8 bits, few rows and many."""
+    rng = np.random.default_rng(bits + block)
+    for inputs, outputs in ((48, 7), (101, 64), (384, 33), (777, 18)):
+        weight = (rng.standard_normal((outputs, inputs)) + 0.5).astype(np.float32)
+        blocks = quantize_blocks(weight, bits, block, zero_points)
+        for rows in (1, 9):
+            x = rng.standard_normal((rows, inputs)).astype(np.float32)
+            expected = x.astype(np.float64) @ numbers(blocks, bits, inputs).T
+            for level, most in ((0, 1e-5), (4, 0.02)):
+                found = multiplied(x, blocks, bits, block, level)
+                assert np.abs(found - expected).max() < most * np.abs(expected).max()
 
 
 def graph(weight: Floats, bias: Floats | None) -> ir.Model:
@@ -112,21 +192,19 @@ def graph(weight: Floats, bias: Floats | None) -> ir.Model:
 
 
 @pytest.mark.parametrize(("bits", "block"), list(itertools.product((8, 4), BLOCK_SIZES)))
-@pytest.mark.parametrize(("inputs", "outputs"), [(48, 7), (100, 64), (384, 33)])
-def test_product_is_that_of_the_stored_numbers(bits: int, block: int, inputs: int, outputs: int) -> None:
-    """Widths that are no multiple of a block as well, with a bias and without, for one row and for many."""
+@pytest.mark.parametrize("zero_points", [False, True])
+def test_product_is_that_of_the_stored_numbers(bits: int, block: int, zero_points: bool) -> None:
+    """With a bias and without, what a row gives is the same alone and among others."""
     rng = np.random.default_rng(bits + block)
-    weight = rng.standard_normal((inputs, outputs)).astype(np.float32)
-    for bias in (rng.standard_normal(outputs).astype(np.float32), None):
+    weight = rng.standard_normal((100, 64)).astype(np.float32)
+    blocks = quantize_blocks(weight.T, bits, block, zero_points)
+    for bias in (rng.standard_normal(64).astype(np.float32), None):
         model = graph(weight, bias)
-        Rewriter(model).in_blocks(list(linears(model)), bits, block)
-        held = {name: v.const_value.numpy() for name, v in model.graph.initializers.items() if v.const_value}
-        exact = numbers(held[f"w.uint{bits}"], held["w.scale"], bits, inputs)
+        rewrite_blocks(Rewriter(model), list(linears(model)), blocks, bits)
         session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
-        for rows in (1, 9):
-            x = rng.standard_normal((rows, inputs)).astype(np.float32)
-            found = session.run(None, {"x": x})[0]
-            expected = x.astype(np.float64) @ exact.T + (0 if bias is None else bias)
-            assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()  # inputs are rounded to 8 bits
-            alone = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
-            np.testing.assert_allclose(found, alone, atol=1e-4)
+        x = rng.standard_normal((9, 100)).astype(np.float32)
+        found = session.run(None, {"x": x})[0]
+        expected = x.astype(np.float64) @ numbers(blocks, bits, 100).T + (0 if bias is None else bias)
+        assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()  # inputs are rounded to 8 bits
+        alone = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+        np.testing.assert_allclose(found, alone, atol=1e-4)

@@ -12,12 +12,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgebert_exporters.fidelity import Agreement, correlation, cosines, decisive, divergences, nearest, vectors_of
+from edgebert_exporters.distribution import MOST_KEPT, STEPS, Distribution
+from edgebert_exporters.fidelity import (
+    Agreement,
+    correlation,
+    cosines,
+    decisive,
+    divergences,
+    likelihood,
+    nearest,
+    vectors_of,
+)
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.parity import Worst
-from edgebert_exporters.samples import MASK_EVERY, Sample, mask_id, sample_rows, to_batches, to_samples
+from edgebert_exporters.samples import (
+    MASK_EVERY,
+    Sample,
+    mask_id,
+    sample_rows,
+    source_tokenizer,
+    to_batches,
+    to_samples,
+)
 from edgebert_exporters.signature import encoder_signature
+from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError
 from edgebert_runtime.session import open_session
@@ -56,17 +75,68 @@ def test_agreement_by_hand() -> None:
     logits = Agreement("tag", single=False, multi_label=False)
     logits.add(np.array([[9, 0, 0], [0, 0.01, 0]], np.float32), np.array([[9, 0, 0], [0.01, 0, 0]], np.float32))
     figures = logits.figures()
-    assert set(figures) == {"texts", "cosine_mean", "cosine_min", "top1_agreement", "kl_mean"}
+    assert set(figures) == {
+        *("texts", "cosine_mean", "cosine_min", "cosines", "top1_agreement", "flip_rate", "kl_mean")
+    }
     assert (figures["texts"], figures["cosine_min"], figures["top1_agreement"]) == (1, 0, 0.5)
+    assert figures["flip_rate"] == 1, "of the only text, one of two tokens"
+    assert figures["cosines"] == {"low": figures["cosine_mean"], "high": figures["cosine_mean"], "counts": [1]}
     assert figures["cosine_mean"] > 0.999, "logits near zero weigh little"
     assert decisive(figures) == ("mean cosine", figures["cosine_mean"])
+    logits.add(np.array([[1, 0, 0]], np.float32), np.array([[2, 0, 0]], np.float32))
+    figures = logits.figures()
+    assert (figures["texts"], figures["top1_agreement"], figures["flip_rate"]) == (2, pytest.approx(2 / 3), 0.5)
+    assert sum(figures["cosines"]["counts"]) == 2
     scores = Agreement("rerank", single=True, multi_label=False)
     for old, new in ((1, 2), (2, 1), (3, 3)):
         scores.add(np.array([[old]], np.float32), np.array([[new]], np.float32))
-    assert set(scores.figures()) == {"texts", "cosine_mean", "cosine_min", "correlation"}
+    assert set(scores.figures()) == {"texts", "cosine_mean", "cosine_min", "cosines", "correlation"}
     name, value = decisive(scores.figures())
     assert name == "correlation"
     assert value == pytest.approx(0.5)
+
+
+def test_few_numbers_of_a_distribution_are_kept() -> None:
+    numbers = np.random.default_rng(0).permutation(10_000) / 10_000
+    spread = Distribution()
+    for number in numbers.tolist():
+        spread.add(number)
+    assert spread.seen == 10_000
+    assert MOST_KEPT / 2 <= len(spread.kept) <= MOST_KEPT
+    assert spread.kept == numbers[:: spread.every].tolist(), "evenly chosen"
+    found = spread.counted()
+    counts, edges = np.histogram(spread.kept, STEPS)
+    assert (found["low"], found["high"]) == (edges[0], edges[-1])
+    assert found["counts"] == counts.tolist()
+
+
+def test_what_texts_cost_by_hand() -> None:
+    surprises = [([1, 2], np.array([math.log(2), math.log(8)]), np.array([math.log(4), math.log(4)]))]
+    surprises.append(([3], np.array([math.log(4)]), np.array([math.log(4)])))
+    figures = likelihood(surprises, np.array([9, 1, 3, 2]))
+    assert figures == pytest.approx(
+        {
+            **{"perplexity_before": 4, "perplexity_after": 4},  # the geometric means of 2, 8, 4 and of 4, 4, 4
+            **{"bits_per_byte_before": (1 + 3 + 2) / (1 + 3 + 2), "bits_per_byte_after": 6 / 6},
+        }
+    )
+    assert set(likelihood(surprises, None)) == {"perplexity_before", "perplexity_after"}
+    assert set(likelihood(surprises, np.zeros(4, np.int64))) == {"perplexity_before", "perplexity_after"}
+
+
+@pytest.mark.parametrize("text", ["the cat sat.", "naïve café \U0001f600", "  two  spaces\n", "日本 été"])
+def test_bytes_of_tokens_add_up(text: str, task_bundle: Callable[[str], Path]) -> None:
+    bundle = Bundle.open(task_bundle("generate"))
+    sizes = token_bytes(bundle)
+    assert sizes is not None
+    tokenizer = source_tokenizer(bundle)
+    assert sizes[tokenizer.ids(text)].sum() == len(text.encode())
+    assert sizes[bundle.manifest.decoding["eos_token_id"]] == 0, "a token that is no text"
+    assert len(sizes) == bundle.manifest.limits.vocab_size
+
+
+def test_bytes_of_other_tokens_are_not_guessed(fp32_bundle: Path) -> None:
+    assert token_bytes(Bundle.open(fp32_bundle)) is None
 
 
 def test_vectors_of_one_row() -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import edgebert_exporters.rewriting as rewriting_module
 from edgebert_exporters import quantize_bundle
-from edgebert_exporters.calibration import largest_inputs
-from edgebert_exporters.int8 import Rewriter
+from edgebert_exporters.calibration import Largest, observe
+from edgebert_exporters.int8 import rewrite_columns
 from edgebert_exporters.report import SHAPES
 from edgebert_exporters.samples import Sample, sample_rows, sample_texts, to_batches
 from edgebert_runtime import Bundle, load
@@ -66,7 +67,7 @@ def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_
     assert int8.report["bytes"] == {"before": fp32.weights.bytes, "after": int8.weights.bytes}
     names = {node.op_type for node in ir.load(large_int8 / "model.onnx").graph}
     assert "Gemm" not in names
-    assert {"GatherBlockQuantized", "DynamicQuantizeMatMul"} <= names
+    assert {"GatherBlockQuantized", "QAttention", "QGemm"} <= names
 
 
 def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"scheme": "int3"}, "scheme 'int3' is not one of int8, int4"),
+    ({"scheme": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
     ({"exclude": ["*.decoder.*"]}, r"--exclude '\*.decoder.\*' matches none of the weights .*contract.weight"),
     ({"exclude": ["*"]}, "nothing to quantize: 8 matrix products"),
     ({"min_agreement": 1.5}, "min_agreement=1.5 is not between 0 and 1"),
@@ -114,14 +115,14 @@ def test_the_source_is_left_alone(fp32_bundle: Path, tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_never_become_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Rewriter.linear
+    real = rewrite_columns
 
-    def infinite(self: Any, uses: Any, largest: Any) -> None:
-        real(self, uses, largest)
-        scale = self.graph.initializers[f"{uses[0].name}.scale"]
+    def infinite(rewriter: Any, uses: Any, largest: Any) -> None:
+        real(rewriter, uses, largest)
+        scale = rewriter.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy() * np.float32(np.inf), name=scale.name)
 
-    monkeypatch.setattr(Rewriter, "linear", infinite)
+    monkeypatch.setattr(rewriting_module, "rewrite_columns", infinite)
     with pytest.raises(QuantizationError, match="numbers of sentence_embedding are not finite at batch 1 x length 1"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -130,14 +131,14 @@ def test_numbers_that_are_not_finite_never_become_a_bundle(
 def test_broken_quantization_never_becomes_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Rewriter.linear
+    real = rewrite_columns
 
-    def wrong(self: Any, uses: Any, largest: Any) -> None:
-        real(self, uses, np.ones_like(largest))
-        scale = self.graph.initializers[f"{uses[0].name}.scale"]
+    def wrong(rewriter: Any, uses: Any, largest: Any) -> None:
+        real(rewriter, uses, largest)
+        scale = rewriter.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy()[::-1].copy(), name=scale.name)
 
-    monkeypatch.setattr(Rewriter, "linear", wrong)
+    monkeypatch.setattr(rewriting_module, "rewrite_columns", wrong)
     with pytest.raises(QuantizationError, match="less than 0.99"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -150,10 +151,11 @@ def test_activations_are_watched_in_bounded_memory(fp32_bundle: Path) -> None:
     inputs = ["input_ids", "attention_mask", "token_type_ids"]
     batches = [b for row in rows for _, b in to_batches([Sample(row, [0] * len(row))], inputs)]
     manifest = Bundle.open(fp32_bundle).manifest
-    largest = largest_inputs(fp32_bundle, manifest, "model", names, batches[:2])
-    assert {v.shape for v in largest.values()} == {(CONFIG["intermediate_size"],)}
-    more = largest_inputs(fp32_bundle, manifest, "model", names, batches)
-    assert all((more[name] >= largest[name] - 1e-5).all() for name in names)
+    few, more = ({name: Largest() for name in names} for _ in range(2))
+    observe(fp32_bundle, manifest, "model", few, batches[:2])
+    assert {observer.channels.shape for observer in few.values()} == {(CONFIG["intermediate_size"],)}
+    observe(fp32_bundle, manifest, "model", more, batches)
+    assert all((more[name].channels >= few[name].channels - 1e-5).all() for name in names)
 
 
 def test_texts_of_a_foreign_alphabet_become_random_ids(fp32_bundle: Path, large_bundle: Path) -> None:

@@ -19,7 +19,7 @@ from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity import surprise
 from edgebert_exporters.reference import load_reference
 from edgebert_exporters.samples import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
-from edgebert_exporters.schemes import SAFE_CPUS, choose_scheme
+from edgebert_exporters.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme
 from edgebert_runtime import Bundle
 from edgebert_runtime.allowed_operators import ALLOWED_OPERATORS
 from edgebert_runtime.errors import QuantizationError
@@ -103,7 +103,7 @@ def test_layers_are_stored_as_the_scheme_says(
     bundle = Bundle.open(decoder_bundle(form))
     nodes = Counter(node.op_type for node in ir.load(bundle.path / "model.onnx").graph)
     assert nodes["MatMulNBits"] == (4 * LAYERS + 1 if kind else 0)
-    assert (nodes["DynamicQuantizeMatMul"], nodes["QGemm"]) == ((0, 0) if kind else (4 * LAYERS, 1))
+    assert nodes["QGemm"] == (0 if kind else 4 * LAYERS + 1)
     assert nodes["GroupQueryAttention"] == LAYERS
     assert nodes["Gemm"] == nodes["MatMul"] == 0
     held = initializers(bundle)
@@ -122,13 +122,14 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
     assert (report["rows"], report["block_size"]) == {
         "int8": ("few", 128),
-        "int4": ("few", 32),
+        "int4": ("few", 64),
         "many": ("many", None),
     }[form]
     assert report["min_agreement"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
-        *("texts", "cosine_mean", "cosine_min", "top1_agreement", "kl_mean", "alone_in_batch_cosine_min"),
-        *("perplexity_before", "perplexity_after", "token_agreement"),
+        *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
+        *("top1_agreement", "flip_rate", "kl_mean"),
+        *("perplexity_before", "perplexity_after", "bits_per_byte_before", "bits_per_byte_after", "token_agreement"),
     }
     least = 0.9 if form == "int4" else 0.99
     assert least < found["cosine_mean"] < 1
@@ -136,8 +137,7 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
     assert 0 < found["kl_mean"] < 0.1
     assert 0 < abs(found["perplexity_after"] / found["perplexity_before"] - 1) < 0.2
     assert (0 if form == "int4" else 0.3) < found["token_agreement"] <= 1
-    if form != "many":
-        assert found["alone_in_batch_cosine_min"] > 0.999999, "a row does not depend on the others"
+    assert found["alone_in_batch_cosine_min"] > 0.999999, "a row does not depend on the others"
     assert [row["shape"] for row in report["speed"]] == ["1 x 1 after 32", "1 x 64 after 0", "8 x 1 after 32"]
 
 
@@ -200,35 +200,54 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("generate", {"scheme": "int3"}, "scheme 'int3' is not one of int8, int4"),
+    ("generate", {"name": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
     ("generate", {"rows": "some"}, "rows 'some' is not one of few, many"),
+    ("generate", {"rounding": "up"}, "rounding 'up' is not one of nearest, gptq"),
+    ("embed", {"name": "int8-static", "method": "mean"}, "calibration_method 'mean' is not one of min-max, percentile"),
     ("generate", {"block_size": 48}, "block_size=48 is not one of 16, 32, 64, 128, 256"),
     ("generate", {"block_size": True}, "block_size=True is not one of 16"),
-    ("generate", {"scheme": "int4", "rows": "many"}, "rows many is for the scheme int8, not for int4; leave it out"),
-    ("generate", {"block_size": 64, "rows": "many"}, "block_size 64 is for rows few: with rows many a column has one"),
+    ("generate", {"name": "int4", "rows": "many"}, "rows many is for the scheme int8, not for int4; leave it out"),
     (
-        "embed",
-        {"scheme": "int4"},
-        "scheme int4 is for models that write text, and this one's task is embed; leave it out",
+        "generate",
+        {"block_size": 64, "rows": "many"},
+        "block_size 64 is not for rows many, where a column has one scale",
     ),
-    ("tag", {"rows": "many"}, "rows many is for models that write text, and this one's task is tag"),
-    ("classify", {"block_size": 32}, "block_size 32 is for models that write text, and this one's task is classify"),
+    ("tag", {"zero_points": True, "rows": "many"}, "zero_points True is not for rows many"),
+    ("embed", {"name": "fp16", "rows": "few"}, "rows few is not for scheme fp16; leave it out"),
+    ("embed", {"name": "int8-static", "rounding": "gptq"}, "rounding gptq is not for scheme int8-static; leave it out"),
+    ("embed", {"method": "mse"}, "calibration_method mse is not for scheme int8; leave it out"),
 ]
 
 
 @pytest.mark.parametrize(("task", "options", "message"), REFUSED)
 def test_options_that_do_not_fit_are_refused_by_name(task: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(QuantizationError, match=message):
-        choose_scheme(
-            task,
-            **{"name": options.get("scheme", "int8"), "block_size": None, "rows": None}
-            | {key: value for key, value in options.items() if key != "scheme"},
-        )
+        choose_scheme(task, **{"name": "int8", **options})
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "expected"),
+    [
+        ("embed", {}, Scheme("int8", "many", COLUMNS)),
+        ("embed", {"rows": "few"}, Scheme("int8", "few", Form(8, 128))),
+        ("tag", {"block_size": 64}, Scheme("int8", "few", Form(8, 64))),
+        ("embed", {"name": "int4", "zero_points": True}, Scheme("int4", "few", Form(4, 64, True, "gptq"))),
+        ("generate", {}, Scheme("int8", "few", Form(8, 128))),
+        ("generate", {"rows": "many"}, Scheme("int8", "many", COLUMNS)),
+        ("generate", {"name": "int4", "rounding": "nearest"}, Scheme("int4", "few", Form(4, 64, rounding="nearest"))),
+        ("translate", {}, Scheme("int8", "many", COLUMNS)),
+        ("translate", {"rows": "few"}, Scheme("int8", "few", Form(8, 128))),
+        ("embed", {"name": "int8-static", "method": "mse"}, Scheme("int8-static", "any", Form(8, ranges="mse"))),
+        ("generate", {"name": "fp16"}, Scheme("fp16", "any", FLOAT16)),
+    ],
+)
+def test_a_scheme_suits_the_task(task: str, options: dict[str, Any], expected: Scheme) -> None:
+    assert choose_scheme(task, **{"name": "int8", **options}) == expected
 
 
 def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizationError, match="scheme int4 is for models that write text"):
-        quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4")
+    with pytest.raises(QuantizationError, match="rows many is for the scheme int8, not for int4"):
+        quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4", rows="many")
     with pytest.raises(QuantizationError, match=r"target portable, and int4 uses .*--target cpu"):
         quantize_bundle(decoder_bundle("portable"), tmp_path / "out", scheme="int4")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int4\)"):

@@ -1,0 +1,78 @@
+"""What a quantized bundle must reach, and what is said where it does not."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgebert_exporters.fidelity import decisive
+from edgebert_runtime.errors import QuantizationError
+
+# What serves the other kind of calls, by the rows that the weights were stored for.
+OTHER_ROWS = {
+    "few": "try --rows many, which serves batches and long prompts",
+    "many": "try --rows few, which serves one text at a time",
+}
+
+
+@dataclass(frozen=True)
+class Gates:
+    """The least agreement with float32, and the most time, in that of float32, that a call may take; None is any.
+
+    Raises:
+        QuantizationError: for a limit that says nothing.
+    """
+
+    min_agreement: float
+    max_slowdown: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_agreement <= 1:
+            raise QuantizationError(f"min_agreement={self.min_agreement} is not between 0 and 1")
+        if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
+            raise QuantizationError(f"max_slowdown={self.max_slowdown} is not a number above 0")
+
+    def check(self, report: Mapping[str, Any]) -> None:
+        """Hold a report against the limits.
+
+        Raises:
+            QuantizationError: naming the figure, its value and the limit that it misses.
+        """
+        figure, value = decisive(report["fidelity"])
+        if not value >= self.min_agreement:
+            raise QuantizationError(
+                f"the quantized model has a {figure} of {value:.4f} to float32, less than {self.min_agreement}; leave "
+                "layers out with --exclude, give --calibration texts like yours, or lower --min-agreement"
+            )
+        taken = slowdown(report)
+        if self.max_slowdown is not None and not taken <= self.max_slowdown:
+            raise QuantizationError(
+                f"the quantized model takes {taken:.2f} times the time of float32, more than {self.max_slowdown}; "
+                f"{remedy(report)}, or raise --max-slowdown"
+            )
+
+
+def slowdown(report: Mapping[str, Any]) -> float:
+    """Return how many times the time of float32 the quantized model takes, in the median of the shapes."""
+    return float(statistics.median(1 / row["speedup"] for row in report["speed"]))
+
+
+def advice(report: Mapping[str, Any]) -> str:
+    """Say where a quantized model is slower than float32, and what helps; nothing if it is not."""
+    slower = [row for row in report["speed"] if row["speedup"] < 1]
+    if not slower:
+        return ""
+    where = f"at {', '.join(row['shape'] for row in slower)}"
+    if (taken := slowdown(report)) > 1:
+        where = f"on this machine, {taken:.2f} times its time in the median"
+    return f"slower than float32 {where}; {remedy(report)}, or keep float32"
+
+
+def remedy(report: Mapping[str, Any]) -> str:
+    """Say what may be faster than what was made."""
+    if report.get("scheme") == "int4":
+        return "try the scheme int8, which is faster for many rows"
+    return OTHER_ROWS.get(report.get("rows", ""), "leave layers out with --exclude")

@@ -1,0 +1,68 @@
+"""Put nodes in the place of others in a graph, with constants beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from edgebert_exporters.linears import CONTRIB
+
+
+class Rewriter:
+    """Edits one graph; what several nodes need of the same constants and inputs is made once."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.graph = model.graph
+        model.opset_imports[CONTRIB] = 1
+        self.made: dict[tuple[ir.Value, str], tuple[ir.Value, ...]] = {}  # of values, for what
+
+    def hold(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return the initializer ``name``, made from ``array`` if there is none yet."""
+        if name not in self.graph.initializers:
+            value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
+            value.shape = ir.Shape(array.shape)
+            value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+            self.graph.register_initializer(value)
+        return self.graph.initializers[name]
+
+    def add(
+        self, before: ir.Node, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: int | list[int]
+    ) -> ir.Value:
+        """Insert a node with one output before another one and return the output."""
+        node = ir.node(op_type, inputs, attributes=attributes, domain=domain)
+        self.graph.insert_before(before, node)
+        return node.outputs[0]
+
+    def replace(self, node: ir.Node, output: ir.Value) -> None:
+        """Let everything that read the output of ``node`` read ``output``, and remove ``node``."""
+        old = node.outputs[0]
+        output.name, output.shape, output.type = old.name, old.shape, old.type
+        old.replace_all_uses_with(output, replace_graph_outputs=True)
+        self.graph.remove(node, safe=True)
+
+    def flat(self, before: ir.Node, source: ir.Value, dim: int) -> ir.Value:
+        """Return activations (batch, seq, ``dim``) as (tokens, ``dim``)."""
+        return self.add(before, "Reshape", source, self.hold(f"rows_of_{dim}", np.array([-1, dim], np.int64)))
+
+    def last_axis(self) -> ir.Value:
+        """Return the constant that names the last axis."""
+        return self.hold("last_axis", np.array([-1]))
+
+    def finish(self, node: ir.Node, product: ir.Value) -> None:
+        """Let ``product``, of the input of ``node`` and its weight, with the bias added, do what ``node`` did."""
+        self.replace(node, self.attend(node, product) if node.op_type == "Attention" else product)
+
+    def attend(self, attention: ir.Node, qkv: ir.Value) -> ir.Value:
+        """Do what an Attention does behind its linear layer, which has made ``qkv`` (tokens, 3 * dim)."""
+        mask = attention.inputs[3]
+        assert mask is not None
+        sizes = ir.node("Concat", [self.add(attention, "Shape", mask), self.last_axis()], attributes={"axis": 0})
+        self.graph.insert_before(attention, sizes)
+        packed = self.add(attention, "Reshape", qkv, sizes.outputs[0])  # (batch, seq, 3 * dim)
+        split = ir.node("Split", [packed], attributes={"axis": -1, "num_outputs": 3}, num_outputs=3)
+        options = list(attention.attributes.values())
+        mixed = ir.Node(CONTRIB, "MultiHeadAttention", [*split.outputs, None, mask], attributes=options)
+        for node in (split, mixed):
+            self.graph.insert_before(attention, node)
+        return mixed.outputs[0]

@@ -1,0 +1,191 @@
+"""Quantize the graphs of a bundle, each weight in the form that was chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from edgebert_exporters.blocks import Blocks, fitting_block, quantize_blocks
+from edgebert_exporters.calibration import Largest, Observer, observe
+from edgebert_exporters.grid import Batch
+from edgebert_exporters.half import to_half
+from edgebert_exporters.int8 import rewrite_columns
+from edgebert_exporters.linears import Floats, Linear, Weight
+from edgebert_exporters.opened import interface
+from edgebert_exporters.parity import Progress
+from edgebert_exporters.plan import Plan, make_plans
+from edgebert_exporters.ranges import Histogram
+from edgebert_exporters.recurrent import quantize_lstm
+from edgebert_exporters.rewriter import Rewriter
+from edgebert_exporters.rounding import Moments, gptq_blocks
+from edgebert_exporters.samples import Sample, to_batches
+from edgebert_exporters.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
+from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
+from edgebert_exporters.tables import rewrite_blocks, rewrite_table, rewrite_tied_rows
+from edgebert_runtime.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of the inputs of the linear layers of one graph on sample texts, by the names of the inputs."""
+
+    largest: dict[str, Largest] = field(default_factory=dict)
+    moments: dict[str, Moments] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+    def channels(self) -> dict[str, Floats]:
+        """Return the largest magnitudes (in,) of each input."""
+        return {name: observer.channels for name, observer in self.largest.items()}
+
+    def observers(self) -> dict[str, Observer]:
+        """Return, by the names of the inputs, what is to be shown them."""
+        found: dict[str, list[Observer]] = {}
+        kinds: tuple[Mapping[str, Observer], ...] = (self.largest, self.moments, self.histograms)
+        for kind in kinds:
+            for name, observer in kind.items():
+                found.setdefault(name, []).append(observer)
+        return {name: Several(observers) for name, observers in found.items()}
+
+    def moments_of(self, linears: Sequence[Linear]) -> Moments:
+        """Return what was seen of the inputs of layers that share a weight, added up."""
+        parts = [self.moments[linear.input_name] for linear in linears]
+        together = Moments(len(parts[0].total))
+        together.total = np.sum([part.total for part in parts], axis=0)
+        together.count = sum(part.count for part in parts)
+        return together
+
+    def range_of(self, linears: Sequence[Linear], method: str) -> tuple[float, float]:
+        """Return the range of the inputs of layers that share a weight."""
+        together = Histogram()
+        for name in dict.fromkeys(linear.input_name for linear in linears):
+            together.merge(self.histograms[name])
+        return together.range_by(method)
+
+
+def histograms(plan: Plan, largest: Mapping[str, Floats]) -> dict[str, Histogram]:
+    """Return a histogram for the input of each layer of a plan, of what the factors of :mod:`static` leave."""
+    found = {}
+    for weight in plan.linears:
+        factor = static_factor(weight.linears, largest)
+        found.update({linear.input_name: Histogram(factor) for linear in weight.linears})
+    for weight in plan.tables:
+        found.update({linear.input_name: Histogram() for linear in weight.linears})
+    return found
+
+
+@dataclass(frozen=True)
+class Several:
+    """Shows to several observers what it is shown."""
+
+    observers: Sequence[Observer]
+
+    def look(self, rows: Floats) -> None:
+        """Take in activations (n, dim)."""
+        for observer in self.observers:
+            observer.look(rows)
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """Quantizes the graphs of a bundle, as often as wanted, with what was seen of their activations once."""
+
+    source: Bundle
+    scheme: Scheme
+    exclude: Sequence[str]
+    watched: dict[str, Watched] = field(default_factory=dict)
+    rounded: dict[tuple[str, str, Form], Blocks] = field(default_factory=dict)
+
+    def load(self) -> tuple[dict[str, ir.Model], dict[str, Plan]]:
+        """Load the float32 graphs, whose weights stay in their files, and say what there is to quantize."""
+        models = {name: ir.load(self.source.path / spec.file) for name, spec in self.source.manifest.graphs.items()}
+        writes = self.source.manifest.task in WRITING
+        return models, make_plans(models, self.exclude, writes, self.scheme.form)
+
+    def watch(self, samples: Sequence[Sample], others: Sequence[Form], progress: Progress) -> None:
+        """Look at activations on samples, for the forms that the scheme has and for ``others``."""
+        _, plans = self.load()
+        batches = [batch for _, batch in to_batches(samples, interface(self.source.manifest).input_names)]
+        for done, (graph, plan) in enumerate(plans.items()):
+            progress("watch sample texts", done, len(plans))
+            forms = {scheme_of(graph, self.scheme).form, *others}
+            sizes = {linear.input_name: len(linear.weight) for weight in plan.weights for linear in weight.linears}
+            whole = any(form.bits == 8 and not form.block for form in forms)
+            rounds = any(form.rounding == "gptq" for form in forms)
+            seen = self.watched[graph] = Watched(
+                {name: Largest() for name in sizes if whole},
+                {name: Moments(size) for name, size in sizes.items() if rounds},
+            )
+            self.observe(graph, seen, batches)
+            if self.scheme.form.ranges:  # of what the factors leave, which were not known before
+                found = Watched(histograms=histograms(plan, seen.channels()))
+                self.observe(graph, found, batches)
+                seen.histograms.update(found.histograms)
+        progress("watch sample texts", len(plans), len(plans))
+
+    def observe(self, graph: str, seen: Watched, batches: Sequence[Batch]) -> None:
+        """Show the activations in a graph to what is to see them."""
+        if observers := seen.observers():
+            observe(self.source.path, self.source.manifest, graph, observers, batches)
+
+    def quantized(self, forms: Mapping[str, Form] | None, progress: Progress) -> tuple[dict[str, ir.Model], Plan]:
+        """Return the graphs in the form that the scheme has for them, and what became of their weights.
+
+        With ``forms``, by their names, only these weights are quantized, and have these forms.
+        """
+        models, plans = self.load()
+        if forms is not None:
+            plans = {graph: plan.only(forms) for graph, plan in plans.items()}
+        tied = {weight.name for plan in plans.values() for weight in plan.tables if weight.linears}
+        for graph, model in models.items():
+            if self.scheme.form == FLOAT16:
+                to_half(model, plans[graph].kept)
+                continue
+            rewriter, own = Rewriter(model), scheme_of(graph, self.scheme).form
+            for done, weight in enumerate(plans[graph].linears):
+                self.rewrite(rewriter, graph, weight, own if forms is None else forms[weight.name])
+                progress(f"quantize to {self.scheme.name}", done + 1, len(plans[graph].linears))
+            for weight in plans[graph].tables:
+                self.rewrite_table(rewriter, graph, weight, weight.name in tied)
+            for lstm in plans[graph].lstms:
+                quantize_lstm(rewriter, lstm)
+            RemoveUnusedNodesPass()(model)
+        return models, Plan.merged(list(plans.values()))
+
+    def rewrite(self, rewriter: Rewriter, graph: str, weight: Weight, form: Form) -> None:
+        """Give layers that share a weight the form that was chosen for it."""
+        seen = self.watched[graph]
+        if form.block:
+            rewrite_blocks(rewriter, weight.linears, self.blocks(graph, weight, form), form.bits)
+        elif form.ranges:
+            factor = static_factor(weight.linears, seen.channels())
+            rewrite_static(rewriter, weight.linears, *seen.range_of(weight.linears, form.ranges), factor)
+        else:
+            rewrite_columns(rewriter, weight.linears, seen.channels())
+
+    def rewrite_table(self, rewriter: Rewriter, graph: str, weight: Weight, tied: bool) -> None:
+        """Quantize a table, and the layers that multiply by it; one that is ``tied`` has such in some graph."""
+        seen, ranges = self.watched[graph], self.scheme.form.ranges
+        if ranges:
+            limits = seen.range_of(weight.linears, ranges) if weight.linears else (0.0, 0.0)
+            rewrite_static_table(rewriter, weight, *limits)
+        elif self.scheme.rows == "many" and tied:
+            rewrite_tied_rows(rewriter, weight, seen.channels())
+        else:
+            rewrite_table(rewriter, weight, self.scheme.table_block)
+
+    def blocks(self, graph: str, weight: Weight, form: Form) -> Blocks:
+        """Return a weight in blocks, which takes long enough to be done once only."""
+        key = (graph, weight.name, form)
+        if key not in self.rounded:
+            rows = weight.linears[0].weight.T  # (out, in)
+            block = fitting_block(form.block or 0, rows.shape[1])
+            if form.rounding == "gptq":
+                moments = self.watched[graph].moments_of(weight.linears)
+                self.rounded[key] = gptq_blocks(rows, moments, form.bits, block, form.zero_points)
+            else:
+                self.rounded[key] = quantize_blocks(rows, form.bits, block, form.zero_points)
+        return self.rounded[key]

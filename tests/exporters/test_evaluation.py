@@ -1,0 +1,209 @@
+"""Quality on labelled examples, against what the engines say and figures worked out from it by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgebert_runtime
+from edgebert_exporters.evaluation import JUDGES, evaluate
+from edgebert_exporters.labelled import FORMS, Examples, Row
+from edgebert_exporters.parity import silent
+from edgebert_runtime.errors import InputError
+
+TEXTS = ["the cat sat on a mat", "sun and moon", "the dog ran in rain", "a ship", "mail, school.", "a cat and a dog"]
+PAIRS = list(zip(TEXTS, TEXTS[1:], strict=False))
+MASKED = ["the [MASK] sat", "a [MASK] and a dog", "sun [MASK] moon"]
+# For each task, examples of which an engine gets all right; the questions that are asked, and the answers to them.
+Made = Callable[[Any], list[Row]]
+
+
+def entities_of(engine: Any) -> list[Row]:
+    found = engine.tag(TEXTS)
+    return [
+        {"text": t, "entities": [[e.start, e.end, e.label] for e in es]} for t, es in zip(TEXTS, found, strict=True)
+    ]
+
+
+def answers_of(engine: Any) -> list[Row]:
+    found = engine.answer_many(PAIRS)
+    rows = [
+        {"question": q, "context": c, "answers": ["nothing", a[0].text]} for (q, c), a in zip(PAIRS, found, strict=True)
+    ]
+    return rows
+
+
+def scores_of(engine: Any) -> list[Row]:
+    vectors = engine.embed(TEXTS).astype(np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return [
+        {"text": TEXTS[i], "other": TEXTS[i + 1], "score": 3 * float(unit[i] @ unit[i + 1])} for i in range(len(PAIRS))
+    ]
+
+
+def ranked_by(engine: Any) -> list[Row]:
+    return [{"query": q, "passages": TEXTS, "best": engine.rerank(q, TEXTS)[0].index} for q in TEXTS]
+
+
+def chosen_by(engine: Any) -> list[Row]:
+    return [{"prompt": p, "choices": TEXTS[:3], "best": engine.choose(p, TEXTS[:3])[0].index} for p in TEXTS]
+
+
+def filled_by(engine: Any) -> list[Row]:
+    return [{"text": t, "token": engine.fill([t])[0][0][0].token} for t in MASKED]
+
+
+def labels_of(engine: Any) -> list[Row]:
+    pairs = [other for _, other in PAIRS]
+    found = engine.classify(TEXTS[:-1], pairs)
+    return [{"text": t, "pair": p, "label": f.label} for (t, p), f in zip(PAIRS, found, strict=True)]
+
+
+def translations_by(engine: Any) -> list[Row]:
+    return [{"source": t, "targets": ["x y", engine.translate([t], do_sample=False)[0].text]} for t in TEXTS[:3]]
+
+
+PERFECT: dict[str, tuple[Made, dict[str, float]]] = {
+    "classify": (labels_of, {"accuracy": 1, "macro_f1": 1}),
+    "next-sentence": (labels_of, {"accuracy": 1, "macro_f1": 1}),
+    "tag": (entities_of, {"span_f1": 1}),
+    "answer": (answers_of, {"exact_match": 1, "f1": 1}),
+    "fill-mask": (filled_by, {"accuracy": 1}),
+    "embed": (scores_of, {"spearman": 1}),
+    "rerank": (ranked_by, {"reciprocal_rank": 1}),
+    "multiple-choice": (chosen_by, {"accuracy": 1}),
+    "translate": (translations_by, {"exact_match": 1, "word_errors": 0}),
+}
+Engines = Callable[[str], Any]
+
+
+@pytest.fixture
+def engine_of(task_bundle: Callable[[str], Path]) -> Engines:
+    """Return a function from a task to the engine of a bundle."""
+    return lambda task: edgebert_runtime.load(task_bundle(task))
+
+
+def figures(engine: Any, rows: list[Row]) -> dict[str, Any]:
+    """Judge a bundle beside itself."""
+    task, folder = engine.bundle.manifest.task, engine.bundle.path
+    found = evaluate(folder, folder, Examples("here/a.jsonl", task, rows, list(range(1, len(rows) + 1))), silent)
+    assert (found["file"], found["examples"]) == ("a.jsonl", len(rows))
+    return dict(found["figures"])
+
+
+def test_every_task_is_judged() -> None:
+    assert JUDGES.keys() == FORMS.keys() == PERFECT.keys() | {"generate"}
+
+
+@pytest.mark.parametrize("task", PERFECT)
+def test_what_an_engine_says_is_right(task: str, engine_of: Engines) -> None:
+    made, expected = PERFECT[task]
+    engine = engine_of(task)
+    found = figures(engine, made(engine))
+    assert {name: figure["before"] for name, figure in found.items()} == pytest.approx(expected)
+    for figure in found.values():
+        assert figure["after"] == figure["before"]
+        assert (figure["difference"], figure["difference_interval"]) == (0, [0, 0])
+        low, high = figure["before_interval"]
+        assert low <= figure["before"] + 1e-9
+        assert high >= figure["before"] - 1e-9
+
+
+def test_labels_that_are_wrong_count(engine_of: Engines) -> None:
+    engine = engine_of("classify")
+    texts, labels = TEXTS[:4], list(engine.labels)
+    said = [one.label for one in engine.classify(texts)]
+    wrong = labels[(labels.index(said[0]) + 1) % len(labels)]
+    rows = [{"text": t, "label": label} for t, label in zip(texts, [wrong, *said[1:]], strict=True)]
+    found = figures(engine, rows)
+    assert found["accuracy"]["before"] == 0.75
+    low, high = found["accuracy"]["before_interval"]
+    assert (low, high) == pytest.approx((0.3006, 0.9544), abs=1e-4)  # Wilson (1927), of 3 in 4
+
+
+def test_nearest_texts_have_the_same_label(engine_of: Engines) -> None:
+    engine = engine_of("embed")
+    texts = [TEXTS[0], f"{TEXTS[0]}.", TEXTS[1], f"{TEXTS[1]}.", TEXTS[3]]
+    rows = [{"text": t, "label": label} for t, label in zip(texts, "aabbc", strict=True)]
+    vectors = engine.embed(texts).astype(np.float64)
+    similar = vectors @ vectors.T - 9 * np.eye(len(texts))
+    expected = np.mean(["aabbc"[j] == "aabbc"[i] for i, j in enumerate(similar.argmax(1))])
+    assert figures(engine, rows)["accuracy"]["before"] == pytest.approx(expected)
+
+
+def test_entities_count_by_place_and_label(engine_of: Engines) -> None:
+    engine = engine_of("tag")
+    rows = entities_of(engine)
+    count = sum(len(row["entities"]) for row in rows)
+    assert count > 1
+    first = next(row for row in rows if row["entities"])
+    start, end, label = first["entities"][0]
+    first["entities"][0] = [start, end, "LOC" if label == "PER" else "PER"]
+    assert figures(engine, rows)["span_f1"]["before"] == pytest.approx((count - 1) / count)
+
+
+def test_no_answer_is_one(engine_of: Engines) -> None:
+    engine = engine_of("answer")
+    rows: list[Row] = [{"question": q, "context": c, "answers": []} for q, c in PAIRS]
+    said = [found[0].text for found in engine.answer_many(PAIRS, handle_impossible_answer=True)]
+    assert figures(engine, rows)["exact_match"]["before"] == pytest.approx(np.mean([text == "" for text in said]))
+
+
+def test_ranks_count_from_the_right_passage(engine_of: Engines) -> None:
+    engine = engine_of("rerank")
+    order = [one.index for one in engine.rerank(TEXTS[0], TEXTS)]
+    rows = [{"query": TEXTS[0], "passages": TEXTS, "best": order[place]} for place in (0, 1, 3)]
+    assert figures(engine, rows)["reciprocal_rank"]["before"] == pytest.approx((1 + 1 / 2 + 1 / 4) / 3)
+
+
+def test_what_texts_cost_a_decoder(engine_of: Engines) -> None:
+    engine = engine_of("generate")
+    texts = [*TEXTS, "naïve 日本"]
+    scored = engine.score(texts)
+    found = figures(engine, [{"text": text} for text in texts])
+    total, tokens = sum(one.score for one in scored), sum(len(one.tokens) for one in scored)
+    assert found["perplexity"]["before"] == pytest.approx(math.exp(-total / tokens))
+    inner = engine._tokenizer.inner
+    firsts = [
+        0 if "bos_token_id" in engine.decoding else len(inner.decode(inner.encode(t).ids[:1]).encode()) for t in TEXTS
+    ]
+    count = sum(len(text.encode()) for text in TEXTS) - sum(firsts)
+    known = figures(engine, [{"text": text} for text in TEXTS])["bits_per_byte"]["before"]
+    assert known == pytest.approx(-sum(one.score for one in scored[:-1]) / math.log(2) / count)
+
+
+def test_words_of_translations_by_hand(engine_of: Engines) -> None:
+    engine = engine_of("translate")
+    said = engine.translate([TEXTS[0]], do_sample=False)[0].text.split()
+    rows = [{"source": TEXTS[0], "targets": [" ".join(["zzz", *said]), " ".join(["zzz"] * 90)]}]
+    found = figures(engine, rows)
+    assert found["exact_match"]["before"] == 0
+    assert found["word_errors"]["before"] == pytest.approx(1 / (len(said) + 1))
+
+
+def test_a_text_that_is_too_long_is_named_by_its_line(engine_of: Engines) -> None:
+    engine = engine_of("translate")
+    rows = [{"source": text, "targets": ["x"]} for text in ("a", "cat " * 99)]
+    folder = engine.bundle.path
+    with pytest.raises(InputError, match=r"^a\.jsonl: line 7 has \d+ tokens, the limit is 40"):
+        evaluate(folder, folder, Examples("a.jsonl", "translate", rows, [3, 7]), silent)
+
+
+def test_both_sides_are_judged(fp32_bundle: Path, int8_bundle: Path) -> None:
+    engines = [edgebert_runtime.load(folder) for folder in (fp32_bundle, int8_bundle)]
+    rows = scores_of(engines[0])
+    for place, row in enumerate(rows):
+        row["score"] = float(place)
+    ours = evaluate(fp32_bundle, int8_bundle, Examples("a.jsonl", "embed", rows, list(range(len(rows)))), silent)
+    found = ours["figures"]["spearman"]
+    for side, engine in zip(("before", "after"), engines, strict=True):
+        one, other = (engine.embed([row[name] for row in rows]).astype(np.float64) for name in ("text", "other"))
+        cosine = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+        order = cosine.argsort().argsort()
+        assert found[side] == pytest.approx(np.corrcoef(order, np.arange(len(rows)))[0, 1])
+    assert found["difference"] == found["after"] - found["before"]

@@ -1,0 +1,165 @@
+"""What the report of a quantization says of size and speed, and what it is held against."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+import edgebert_exporters.report as report_module
+from edgebert_exporters.gates import Gates, advice, slowdown
+from edgebert_exporters.labelled import read_examples
+from edgebert_exporters.parity import silent
+from edgebert_exporters.report import bytes_by_kind, complete_report, kind_of, load, sizes
+from edgebert_exporters.samples import sample_rows, to_samples
+from edgebert_runtime import Bundle
+from edgebert_runtime.errors import QuantizationError
+
+FIDELITY = {"cosine_mean": 0.995}
+
+
+def speeds(*speedups: float) -> list[dict[str, Any]]:
+    return [{"shape": f"{place} x 16", "speedup": speedup} for place, speedup in enumerate(speedups, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bert.embeddings.token.weight.int8", "embeddings"),
+        ("bert.embeddings.norm.bias", "embeddings"),
+        ("gpt2.position.weight", "embeddings"),
+        ("target_token.weight", "embeddings"),
+        ("encoder.embeddings.sinusoids", "embeddings"),
+        ("bert.layers.0.qkv.weight.scale", "layers"),
+        ("decoder.layers.1.cross_out.bias", "layers"),
+        ("head.out.weight", "head"),
+        ("gpt2.norm.weight", "other"),
+        ("val_3", "other"),
+        ("", "other"),
+    ],
+)
+def test_weights_are_told_apart_by_their_names(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def tensor(name: str, *numbers: float) -> ir.Value:
+    return ir.Value(name=name, const_value=ir.tensor(list(numbers), dtype=ir.DataType.FLOAT, name=name))
+
+
+def test_weights_that_are_the_same_count_once() -> None:
+    held = [
+        [tensor("token.weight", 1, 2, 3), tensor("layers.0.a.weight", 4, 5), tensor("x", 6)],
+        [tensor("head.copy.weight", 1, 2, 3), tensor("head.weight", 7)],
+    ]
+    models = [ir.Model(ir.Graph([], [], nodes=[], initializers=values), ir_version=10) for values in held]
+    assert bytes_by_kind(models) == {"embeddings": 12, "layers": 8, "head": 4, "other": 4}
+
+
+@pytest.mark.parametrize("task", ["classify", "generate", "translate", "fill-mask"])
+def test_kinds_add_up_to_all_weights(task: str, task_bundle: Callable[[str], Path]) -> None:
+    bundle = Bundle.open(task_bundle(task))
+    found = bytes_by_kind(load(bundle))
+    assert sum(found.values()) == bundle.manifest.weights.bytes
+    assert found["layers"] > found["other"]
+    assert (found["head"] > 0) == (task in ("classify", "fill-mask"))
+
+
+def test_a_report_has_every_part(
+    task_bundle: Callable[[str], Path],
+    decoder_bundle: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_module, "TURNS", 1)
+    (tmp_path / "a.jsonl").write_text('{"text": "the cat sat"}\n{"text": "sun"}\n')
+    source, made = Bundle.open(task_bundle("generate")), Bundle.open(decoder_bundle("int8"))
+    samples, seen = to_samples(source, sample_rows(source, None)[1::2]), list[str]()
+    examples = read_examples(tmp_path / "a.jsonl", source.manifest)
+    about = {"scheme": "int8", "rows": "few"}
+    found = complete_report(about, source, made, samples, examples, lambda step, done, total: seen.append(step))
+    parts = {"bytes", "kinds", "fidelity", "batches", "speed", "advice", "evaluation"}
+    assert found.keys() == about.keys() | parts
+    assert found["bytes"] == {"before": source.manifest.weights.bytes, "after": made.manifest.weights.bytes}
+    assert set(found["fidelity"]) >= {"bits_per_byte_before", "bits_per_byte_after", "flip_rate", "cosines"}
+    before, after = (found["fidelity"][f"perplexity_{side}"] for side in ("before", "after"))
+    bits = [found["fidelity"][f"bits_per_byte_{side}"] for side in ("before", "after")]
+    assert math.log(after) / math.log(before) == pytest.approx(bits[1] / bits[0])
+    assert found["batches"]["rows"] > 0
+    assert found["evaluation"]["examples"] == 2
+    assert list(dict.fromkeys(seen)) == ["measure fidelity", "measure speed", "measure quality"]
+    assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
+    plain = complete_report({}, source, made, samples, None, silent)
+    assert plain.keys() == parts - {"evaluation"}
+
+
+def test_kinds_of_both_sides(fp32_bundle: Path, int8_bundle: Path) -> None:
+    source, made = Bundle.open(fp32_bundle), Bundle.open(int8_bundle)
+    found = sizes(source, made)
+    for side, bundle in (("before", source), ("after", made)):
+        assert sum(both[side] for both in found["kinds"].values()) == bundle.manifest.weights.bytes
+    layers = found["kinds"]["layers"]
+    assert layers["after"] < 0.4 * layers["before"]
+
+
+def test_time_is_the_median_of_the_shapes() -> None:
+    assert slowdown({"speed": speeds(2, 0.5, 4)}) == 0.5
+    assert slowdown({"speed": speeds(0.5)}) == 2
+
+
+def test_gates_name_figure_value_and_limit() -> None:
+    report = {"fidelity": FIDELITY, "speed": speeds(0.8, 0.5, 4), "rows": "few"}
+    Gates(0.995, 1.25).check(report)
+    Gates(0).check(report)
+    with pytest.raises(QuantizationError, match=r"has a mean cosine of 0\.9950 to float32, less than 0\.996; leave"):
+        Gates(0.996, 1.25).check(report)
+    with pytest.raises(
+        QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try --rows many"
+    ):
+        Gates(0.995, 1.2).check(report)
+    with pytest.raises(QuantizationError, match="has a mean cosine of nan"):
+        Gates(0).check(report | {"fidelity": {"cosine_mean": math.nan}})
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ((1.5,), "min_agreement=1.5 is not between 0 and 1"),
+        ((math.nan,), "min_agreement=nan is not"),
+        ((0.9, 0), "max_slowdown=0 is not a number above 0"),
+        ((0.9, -1), "max_slowdown=-1 is not"),
+        ((0.9, math.nan), "max_slowdown=nan is not"),
+        ((0.9, math.inf), "max_slowdown=inf is not"),
+    ],
+)
+def test_limits_that_say_nothing_are_refused(limits: tuple[float, ...], message: str) -> None:
+    with pytest.raises(QuantizationError, match=message):
+        Gates(*limits)
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        ({"speed": speeds(2, 3)}, ""),
+        ({"speed": speeds(1, 1)}, ""),
+        (
+            {"speed": speeds(2, 0.9, 3), "rows": "few"},
+            "slower than float32 at 2 x 16; try --rows many, which serves batches and long prompts, or keep float32",
+        ),
+        (
+            {"speed": speeds(0.5, 0.8, 3), "rows": "many"},
+            "slower than float32 on this machine, 1.25 times its time in the median; try --rows few, which serves one "
+            "text at a time, or keep float32",
+        ),
+        (
+            {"speed": speeds(2, 0.9), "rows": None},
+            "slower than float32 at 2 x 16; leave layers out with --exclude, or keep float32",
+        ),
+    ],
+)
+def test_what_is_slower_is_said_with_advice(report: dict[str, Any], text: str) -> None:
+    assert advice(report) == text
