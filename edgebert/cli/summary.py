@@ -101,7 +101,10 @@ def decoding(bundle: Bundle) -> list[Row]:
 def echo_verification(bundle: Bundle) -> None:
     """Print what was compared when the bundle was made, and how far it was off."""
     figures = bundle.manifest.verification
-    echo_table(compared(bundle.manifest.target, figures), title="verified against PyTorch")
+    rows = compared(bundle.manifest.target, figures)
+    if alone := figures.get("rows_alone"):
+        rows.append(("batches", invariance(alone)))
+    echo_table(rows, title="verified against PyTorch")
 
 
 def verified(figures: Mapping[str, Any]) -> list[Row]:

@@ -12,6 +12,7 @@ from typing import Any
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert_exporters.golden import golden_sample
+from edgebert_exporters.invariance import batch_invariance
 from edgebert_exporters.opened import open_graphs
 from edgebert_exporters.parity import Progress, check_reference, silent
 from edgebert_exporters.reference import reference_of
@@ -105,4 +106,4 @@ def verify_export(folder: Path, manifest: Manifest, made: TaskModel, progress: P
     bundle = Bundle.open(folder)
     session, reference = open_graphs(folder, manifest, twins=True), reference_of(made.reference)
     figures = check_reference(folder, session, reference, manifest, progress)
-    return figures | {"golden": golden_sample(bundle, session)}
+    return figures | {"rows_alone": batch_invariance(session, manifest), "golden": golden_sample(bundle, session)}

@@ -65,6 +65,8 @@ def advice(report: Mapping[str, Any]) -> str:
     slower = [row for row in report["speed"] if row["speedup"] < 1]
     if not slower:
         return ""
+    if report.get("scheme") == "fp16":
+        return "float16 is for GPUs: a CPU turns every number into float32 first"
     where = f"at {', '.join(row['shape'] for row in slower)}"
     if (taken := slowdown(report)) > 1:
         where = f"on this machine, {taken:.2f} times its time in the median"

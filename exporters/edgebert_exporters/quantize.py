@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
 from edgebert import __version__
 from edgebert_exporters.blocks import DEFAULT_BLOCK
 from edgebert_exporters.calibration import open_models
@@ -83,21 +81,19 @@ def quantize_bundle(
     least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget
     gates = Gates(least if min_agreement is None else min_agreement, max_slowdown)
     examples = None if eval is None else read_examples(eval, source.manifest)
+    about = {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size} | dataclasses.asdict(gates)
     with staged(out, force=force) as folder:
         watched, measured = halves(source, calibration)
         quantizer = Quantizer(source, chosen, exclude)
-        about: dict[str, Any] = {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size}
-        about |= dataclasses.asdict(gates)
         forms = None
         if budget is None:
             quantizer.watch(watched, (), progress)
         else:
             forms, found = budgeted(quantizer, watched, measured, budget, progress)
             about |= found
-        models, plan = quantizer.quantized(forms, progress)
-        manifest = write_quantized(folder, source, models, plan, chosen, mixed=forms is not None)
+        manifest, coverage = write_quantized(folder, quantizer, forms, progress)
         check_finite(folder, manifest)
-        about["coverage"] = plan.coverage()
+        about["coverage"] = coverage
         report = complete_report(about, source, Bundle.open(folder), measured, examples, progress)
         gates.check(report)
         write_manifest(folder, finished(folder, manifest, report))
@@ -195,27 +191,34 @@ def budgeted(
 
 
 def write_quantized(
-    folder: Path, source: Bundle, models: dict[str, ir.Model], plan: Plan, scheme: Scheme, *, mixed: bool
-) -> Manifest:
-    """Write graphs, tokenizers and manifest of the quantized bundle."""
+    folder: Path, quantizer: Quantizer, forms: Mapping[str, Form] | None, progress: Progress
+) -> tuple[Manifest, dict[str, Any]]:
+    """Write graphs, tokenizers and manifest of the quantized bundle; return the manifest and what was covered."""
+    models, plan = quantizer.quantized(forms, progress)
+    source, scheme = quantizer.source, quantizer.scheme
     signatures = {name: Signature(old.inputs, old.outputs) for name, old in source.manifest.graphs.items()}
     if scheme.form == FLOAT16:
         signatures = {name: half_signature(signature) for name, signature in signatures.items()}
     specs = write_graphs(models, folder, signatures, single_file=source.manifest.target == "portable")
     copy_tokenizers(source.path, folder)
-    coverage = (plan.quantized, plan.eligible)
     strictest = scheme_of("encoder", scheme) if "encoder" in models else scheme
-    name = "mixed" if mixed else scheme.name
+    weights = Weights(
+        scheme.name if forms is None else "mixed",
+        bytes_of(models.values()),
+        (plan.quantized, plan.eligible),
+        plan.kept,
+        strictest.safe_cpus,
+    )
     manifest = dataclasses.replace(
         source.manifest,
         edgebert_version=__version__,
         graphs=specs,
-        weights=Weights(name, bytes_of(models.values()), coverage, plan.kept, strictest.safe_cpus),
+        weights=weights,
         files=list_files(folder),
         verification={},
     )
     write_manifest(folder, manifest)
-    return manifest
+    return manifest, plan.coverage()
 
 
 def check_finite(folder: Path, manifest: Manifest) -> None:

@@ -14,7 +14,7 @@ from edgebert_exporters.calibration import Largest, Observer, observe
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.half import to_half
 from edgebert_exporters.int8 import rewrite_columns
-from edgebert_exporters.linears import Floats, Linear, Weight
+from edgebert_exporters.linears import CONTRIB, Floats, Linear, Weight
 from edgebert_exporters.opened import interface
 from edgebert_exporters.parity import Progress
 from edgebert_exporters.plan import Plan, make_plans
@@ -31,11 +31,16 @@ from edgebert_runtime.bundle import Bundle
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of the inputs of the linear layers of one graph on sample texts, by the names of the inputs."""
+    """What was seen of the inputs of the linear layers of one graph on sample texts.
+
+    ``largest`` and ``moments`` are by the names of the inputs. ``histograms`` are by those of the weights, for layers
+    that read the same input may divide it by different factors; ``readers`` are the inputs of each weight.
+    """
 
     largest: dict[str, Largest] = field(default_factory=dict)
     moments: dict[str, Moments] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
+    readers: dict[str, list[str]] = field(default_factory=dict)
 
     def channels(self) -> dict[str, Floats]:
         """Return the largest magnitudes (in,) of each input."""
@@ -44,10 +49,13 @@ class Watched:
     def observers(self) -> dict[str, Observer]:
         """Return, by the names of the inputs, what is to be shown them."""
         found: dict[str, list[Observer]] = {}
-        kinds: tuple[Mapping[str, Observer], ...] = (self.largest, self.moments, self.histograms)
+        kinds: tuple[Mapping[str, Observer], ...] = (self.largest, self.moments)
         for kind in kinds:
             for name, observer in kind.items():
                 found.setdefault(name, []).append(observer)
+        for weight, histogram in self.histograms.items():
+            for name in self.readers[weight]:
+                found.setdefault(name, []).append(histogram)
         return {name: Several(observers) for name, observers in found.items()}
 
     def moments_of(self, linears: Sequence[Linear]) -> Moments:
@@ -58,22 +66,15 @@ class Watched:
         together.count = sum(part.count for part in parts)
         return together
 
-    def range_of(self, linears: Sequence[Linear], method: str) -> tuple[float, float]:
-        """Return the range of the inputs of layers that share a weight."""
-        together = Histogram()
-        for name in dict.fromkeys(linear.input_name for linear in linears):
-            together.merge(self.histograms[name])
-        return together.range_by(method)
 
-
-def histograms(plan: Plan, largest: Mapping[str, Floats]) -> dict[str, Histogram]:
-    """Return a histogram for the input of each layer of a plan, of what the factors of :mod:`static` leave."""
-    found = {}
-    for weight in plan.linears:
-        factor = static_factor(weight.linears, largest)
-        found.update({linear.input_name: Histogram(factor) for linear in weight.linears})
-    for weight in plan.tables:
-        found.update({linear.input_name: Histogram() for linear in weight.linears})
+def histograms(plan: Plan, largest: Mapping[str, Floats]) -> Watched:
+    """Return a histogram of the inputs of each weight of a plan, of what the factors of :mod:`static` leave."""
+    found = Watched()
+    for weight in plan.weights:
+        if weight.linears:
+            factor = None if weight.tables else static_factor(weight.linears, largest)
+            found.histograms[weight.name] = Histogram(factor)
+            found.readers[weight.name] = list(dict.fromkeys(linear.input_name for linear in weight.linears))
     return found
 
 
@@ -121,7 +122,7 @@ class Quantizer:
             )
             self.observe(graph, seen, batches)
             if self.scheme.form.ranges:  # of what the factors leave, which were not known before
-                found = Watched(histograms=histograms(plan, seen.channels()))
+                found = histograms(plan, seen.channels())
                 self.observe(graph, found, batches)
                 seen.histograms.update(found.histograms)
         progress("watch sample texts", len(plans), len(plans))
@@ -153,6 +154,8 @@ class Quantizer:
             for lstm in plans[graph].lstms:
                 quantize_lstm(rewriter, lstm)
             RemoveUnusedNodesPass()(model)
+            if all(node.domain != CONTRIB for node in model.graph):  # what is portable stays so
+                model.opset_imports.pop(CONTRIB)
         return models, Plan.merged(list(plans.values()))
 
     def rewrite(self, rewriter: Rewriter, graph: str, weight: Weight, form: Form) -> None:
@@ -162,7 +165,7 @@ class Quantizer:
             rewrite_blocks(rewriter, weight.linears, self.blocks(graph, weight, form), form.bits)
         elif form.ranges:
             factor = static_factor(weight.linears, seen.channels())
-            rewrite_static(rewriter, weight.linears, *seen.range_of(weight.linears, form.ranges), factor)
+            rewrite_static(rewriter, weight.linears, *seen.histograms[weight.name].range_by(form.ranges), factor)
         else:
             rewrite_columns(rewriter, weight.linears, seen.channels())
 
@@ -170,7 +173,7 @@ class Quantizer:
         """Quantize a table, and the layers that multiply by it; one that is ``tied`` has such in some graph."""
         seen, ranges = self.watched[graph], self.scheme.form.ranges
         if ranges:
-            limits = seen.range_of(weight.linears, ranges) if weight.linears else (0.0, 0.0)
+            limits = seen.histograms[weight.name].range_by(ranges) if weight.linears else (0.0, 0.0)
             rewrite_static_table(rewriter, weight, *limits)
         elif self.scheme.rows == "many" and tied:
             rewrite_tied_rows(rewriter, weight, seen.channels())

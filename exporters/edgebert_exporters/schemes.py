@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgebert_exporters.blocks import BLOCK_SIZES, DEFAULT_BLOCK
+from edgebert_exporters.ranges import METHODS
 from edgebert_exporters.tables import TABLE_BLOCK
 from edgebert_runtime.errors import QuantizationError
 
@@ -36,7 +37,6 @@ ROWS = ("few", "many")
 ROUNDINGS = ("nearest", "gptq")
 # In 8 bits the nearest number is near enough.
 DEFAULT_ROUNDING = {8: "nearest", 4: "gptq"}
-METHODS = ("min-max", "percentile", "entropy", "mse")
 # Least agreement with float32 unless another is given.
 MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999, "mixed": 0.95}
 SAFE_CPUS = {
@@ -119,7 +119,7 @@ def choose_scheme(
         ("scheme", name, SCHEMES),
         ("rows", rows, ROWS),
         ("rounding", rounding, ROUNDINGS),
-        ("calibration_method", method, METHODS),
+        ("calibration_method", method, tuple(METHODS)),
     ):
         if given is not None and given not in known:
             raise QuantizationError(f"{option} {given!r} is not one of {', '.join(known)}")
@@ -133,7 +133,7 @@ def choose_scheme(
     if name == "fp16":
         return Scheme(name, "any", FLOAT16)
     if name == "int8-static":
-        return Scheme(name, "any", Form(8, ranges=method or METHODS[0]))
+        return Scheme(name, "any", Form(8, ranges=method or next(iter(METHODS))))
     if name == "int4" and rows == "many":
         raise QuantizationError("rows many is for the scheme int8, not for int4; leave it out")
     few = rows == "few" or name == "int4" or task == "generate" or any(in_blocks.values())

@@ -189,10 +189,16 @@ def test_a_head_of_its_own_is_quantized_by_itself(tmp_path: Path) -> None:
 
 
 def test_bundles_may_hold_the_contrib_operators_that_are_written(
-    decoder_bundle: Callable[[str], Path], translator_bundle: Callable[[str], Path], int8_bundle: Path
+    decoder_bundle: Callable[[str], Path],
+    translator_bundle: Callable[[str], Path],
+    int8_bundle: Path,
+    tmp_path: Path,
 ) -> None:
     """And no others."""
     bundles = [make(form) for make in (decoder_bundle, translator_bundle) for form in ("cpu", *FORMS)]
+    elmo = write_checkpoint(tmp_path / "elmo", task="embed", model_type="elmo")
+    exact = export_checkpoint(elmo, tmp_path / "fp32", pooling="mean", normalize=True)
+    bundles.append(quantize_bundle(exact.path, tmp_path / "int8", min_agreement=0.9).path)
     graphs = [file for bundle in (*bundles, int8_bundle) for file in bundle.glob("*.onnx")]
     written = set.union(*(set(read_header(graph).operators) for graph in graphs))
     assert written <= ALLOWED_OPERATORS
