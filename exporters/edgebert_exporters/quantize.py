@@ -85,15 +85,10 @@ def quantize_bundle(
     with staged(out, force=force) as folder:
         watched, measured = halves(source, calibration)
         quantizer = Quantizer(source, chosen, exclude)
-        forms = None
-        if budget is None:
-            quantizer.watch(watched, (), progress)
-        else:
-            forms, found = budgeted(quantizer, watched, measured, budget, progress)
-            about |= found
+        forms, chosen_by = budgeted(quantizer, watched, measured, budget, progress)
         manifest, coverage = write_quantized(folder, quantizer, forms, progress)
         check_finite(folder, manifest)
-        about["coverage"] = coverage
+        about |= chosen_by | {"coverage": coverage}
         report = complete_report(about, source, Bundle.open(folder), measured, examples, progress)
         gates.check(report)
         write_manifest(folder, finished(folder, manifest, report))
@@ -163,12 +158,20 @@ def loss_of(quantizer: Quantizer, judge: Judge) -> Any:
 
 
 def budgeted(
-    quantizer: Quantizer, watched: Sequence[Sample], measured: Sequence[Sample], budget: float, progress: Progress
-) -> tuple[dict[str, Form], dict[str, Any]]:
+    quantizer: Quantizer,
+    watched: Sequence[Sample],
+    measured: Sequence[Sample],
+    budget: float | None,
+    progress: Progress,
+) -> tuple[dict[str, Form] | None, dict[str, Any]]:
     """Return the forms of weights with which all lose no more than the budget, and what the report says of it.
 
-    Single weights are measured on the samples that are watched, the whole on the others.
+    Single weights are measured on the samples that are watched, the whole on the others. Without a budget all have
+    the form of the scheme, and samples are watched only.
     """
+    if budget is None:
+        quantizer.watch(watched, (), progress)
+        return None, {}
     if not 0 < budget < 1:
         raise QuantizationError(f"budget={budget} is not between 0 and 1")
     if quantizer.scheme.name != "int8":
