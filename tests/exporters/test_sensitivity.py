@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +103,14 @@ def test_a_budget_is_kept_by_the_bundle(fp32_bundle: Path, tmp_path: Path) -> No
     )
     again = quantize_bundle(fp32_bundle, tmp_path / "again", budget=0.02)
     assert again.manifest.files["model.onnx"] == made[1].manifest.files["model.onnx"]
+
+
+@pytest.mark.parametrize("task", ["generate", "translate"])
+def test_models_that_write_have_budgets_too(task: str, task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
+    made = quantize_bundle(task_bundle(task), tmp_path / "b", budget=0.02).manifest
+    assert 1 - made.report["fidelity"]["cosine_mean"] <= 0.02
+    assert "int4" in " ".join(made.report["forms"].values())
+    assert made.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
 
 
 def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
