@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgebert.models.pretraining import BertPreTraining
+from edgebert.training.examples import IGNORED
 from edgebert.training.loop import Loss
 from edgebert_runtime.errors import InputError
 
@@ -24,7 +25,6 @@ Document = Sequence[Sequence[int]]
 
 CHOSEN = 0.15  # the share of the tokens that are to be guessed
 HIDDEN, SWAPPED = 0.8, 0.1  # of those, the shares that become [MASK] or any token; the others stay
-IGNORED = -100  # the label of a token that is not to be guessed
 
 
 @dataclass(frozen=True, kw_only=True)

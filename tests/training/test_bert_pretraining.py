@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from edgebert.training.bert_pretraining import (
-    IGNORED,
     Pair,
     Vocabulary,
     batches,
@@ -22,6 +21,7 @@ from edgebert.training.bert_pretraining import (
     mask_tokens,
     pairs,
 )
+from edgebert.training.examples import IGNORED
 from edgebert_runtime.errors import InputError
 from tests.tiny import SPECIALS, VOCAB
 from tests.training.pretraining_texts import CLS, MASK, PAD, SEP, UNK, VOCABULARY, random_documents, seeded

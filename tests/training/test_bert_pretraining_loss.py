@@ -17,7 +17,8 @@ from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining, pretraining_heads
 from edgebert.task_heads import head_config
 from edgebert.training import Recipe, initialize, train
-from edgebert.training.bert_pretraining import IGNORED, Batch, Pair, batches, collate, pairs, pretraining_loss
+from edgebert.training.bert_pretraining import Batch, Pair, batches, collate, pairs, pretraining_loss
+from edgebert.training.examples import IGNORED
 from edgebert.training.saving import describe, publish
 from tests.tiny import CONFIG, VOCAB, randomize
 from tests.training.pretraining_texts import UNK, VOCABULARY, random_documents, seeded
