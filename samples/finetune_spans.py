@@ -30,13 +30,13 @@ import torch
 from tokenizers import Tokenizer
 
 import edgebert
-from edgebert.training import Recipe, train
+from edgebert.training import Recipe
 from edgebert.training.bert_finetuning import new_head, span_examples, span_loss
 from edgebert.training.examples import batches
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetch_minilm import fetch  # noqa: E402
-from finetuning import engines, save, say, sentences, tiny_encoder  # noqa: E402
+from finetuning import engines, learn, save, say, sentences, tiny_encoder  # noqa: E402
 from wordnet_classifier import FILES, fetch_wordnet, read_definitions  # noqa: E402
 
 FORMS = ("{}: {}.", "{} means {}.", "by {} one means {}.")
@@ -46,7 +46,6 @@ LENGTHS = range(3, 11)  # how many words a definition may have
 MAX_TOKENS = 128
 MAX_ANSWER_TOKENS = 30
 BATCH = 16
-REPORTS = 8
 
 
 class Entry(NamedTuple):
@@ -96,17 +95,7 @@ def main(
     examples = span_examples(tokenizer, asked, contexts, answers, max_tokens=MAX_TOKENS)
     say(f"{len(training):,} questions to train on, {len(tests):,} to test")
     say(f"{recipe.steps} steps of {BATCH} questions")
-    begun = time.perf_counter(), time.process_time()
-    train(
-        model,
-        batches(examples, BATCH),
-        span_loss,
-        recipe,
-        report=lambda progress: say(str(progress)),
-        report_every=max(1, recipe.steps // REPORTS),
-    )
-    wall, processor = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
+    learn(model, batches(examples, BATCH), span_loss, recipe)
     save(folder, model, tokenizer, "answer", {"architectures": ["BertForQuestionAnswering"]})
     return report(engines(folder, model, [question.context for question in training[:400]]), tests)
 

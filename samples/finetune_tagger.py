@@ -25,14 +25,14 @@ import torch
 from tokenizers import Tokenizer
 
 import edgebert
-from edgebert.training import Recipe, train
+from edgebert.training import Recipe
 from edgebert.training.bert_finetuning import new_head, tagging_examples, tagging_loss
 from edgebert.training.examples import batches
 
 sys.path.insert(0, str(Path(__file__).parent))
 import sotu  # noqa: E402
 from fetch_minilm import fetch  # noqa: E402
-from finetuning import engines, save, say, sentences, tiny_encoder  # noqa: E402
+from finetuning import engines, learn, save, say, sentences, tiny_encoder  # noqa: E402
 
 # How a word was written, and what followed: a comma stands for , ; and :, a full stop for . ! and ?. O is the name for
 # what the engine does not return, here a word in lower case that nothing follows.
@@ -42,7 +42,6 @@ CHUNK = re.compile(r"\W*(\w(?:.*\w)?)(\W*)")
 WIDTH = 48  # words that are read together
 MAX_TOKENS = 128
 BATCH = 16
-REPORTS = 8
 
 
 class Words(NamedTuple):
@@ -84,17 +83,7 @@ def main(
     count = sum(len(part.words) for part in training)
     say(f"{count:,} words to train on, {sum(len(part.words) for part in held_out):,} held out")
     say(f"{recipe.steps} steps of {BATCH} texts of {WIDTH} words")
-    begun = time.perf_counter(), time.process_time()
-    train(
-        model,
-        batches(examples, BATCH),
-        tagging_loss,
-        recipe,
-        report=lambda progress: say(str(progress)),
-        report_every=max(1, recipe.steps // REPORTS),
-    )
-    wall, processor = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
+    learn(model, batches(examples, BATCH), tagging_loss, recipe)
     named = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(LABELS))}
     save(folder, model, tokenizer, "tag", named)
     texts = [" ".join(part.words) for part in training[:400]]

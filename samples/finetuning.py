@@ -1,11 +1,12 @@
-"""What the samples of fine-tuning share: an encoder for quick runs, saving, bundles, and engines over PyTorch.
+"""What the samples of fine-tuning share: a tiny encoder, training, saving, bundles, and engines over PyTorch.
 
 Imported by ``finetune_tagger.py`` and ``finetune_spans.py``; does nothing by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 import edgebert
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.heads import HeadedBert
-from edgebert.training import initialize, save_checkpoint
+from edgebert.training import Loss, Recipe, initialize, save_checkpoint, train
+from edgebert.training.examples import Batch
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 HERE = Path(__file__).parent
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = 1000
+REPORTS = 8  # how often a run says how far it is
 
 
 class Reference:
@@ -39,6 +42,23 @@ class Reference:
         with torch.inference_mode():
             found = self.model(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names))
         return [tensor.numpy() for tensor in (found if isinstance(found, tuple) else (found,))]
+
+
+def learn(
+    model: HeadedBert, batches: Iterable[Batch], loss: Callable[[HeadedBert, Batch], Loss], recipe: Recipe
+) -> None:
+    """Train a model on batches, and print how far it is and how long it took."""
+    begun = time.perf_counter(), time.process_time()
+    train(
+        model,
+        batches,
+        loss,
+        recipe,
+        report=lambda progress: say(str(progress)),
+        report_every=max(1, recipe.steps // REPORTS),
+    )
+    wall, processor = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
 
 
 def tiny_encoder(folder: Path, texts: Sequence[str]) -> Path:
