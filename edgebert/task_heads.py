@@ -219,7 +219,8 @@ def find_head(there: Candidates, task: str) -> HeadNames:
     fitting = f"the tensors fit {', '.join(there.tasks())}; give --task (task=...), or use another checkpoint"
     heads = there.heads(task)
     if not heads:
-        raise CheckpointError(f"a {model.model_type} has no head for {task}; {fitting}")
+        article = "an" if model.model_type[0] in "aeiou" else "a"
+        raise CheckpointError(f"{article} {model.model_type} has no head for {task}; {fitting}")
     if (names := there.fits(task)) is None:
         nearest = min(heads, key=lambda head: len(there.missing(head)))
         if missing := there.missing(nearest):

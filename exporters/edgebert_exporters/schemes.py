@@ -38,7 +38,7 @@ ROUNDINGS = ("nearest", "gptq")
 # In 8 bits the nearest number is near enough.
 DEFAULT_ROUNDING = {8: "nearest", 4: "gptq"}
 # Least agreement with float32 unless another is given.
-MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999, "mixed": 0.95}
+MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
 SAFE_CPUS = {
     "many": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU "
     "has no VNNI; another program must set it there too, or 8-bit products overflow",
