@@ -188,7 +188,7 @@ class Translator(Writer):
         done = len(rows) - len(wanted)
         for batch in plan_batches([len(rows[i][0].ids) + len(rows[i][1]) for i in wanted], budget):
             chosen = [wanted[i] for i in batch]
-            model, logits = self._begin([rows[i][0] for i in chosen], 1)
+            model, logits = self._begin([rows[i][0] for i in chosen], Options(), 1)
             for i, one in zip(chosen, score_targets(model, logits, [rows[i][1] for i in chosen]), strict=True):
                 logprobs[i] = one
             done += len(batch)
@@ -228,13 +228,13 @@ class Translator(Writer):
             raise InputError(f"text {number} is {type(pair).__name__}, not a pair of a source and a target")
         return self._reader.pair(self._text(pair[0], number, call.texts), pair[1], number, call)
 
-    def _begin(self, batch: Sequence[Source], width: int) -> tuple[TargetRows, Floats]:
+    def _begin(self, batch: Sequence[Source], options: Options, width: int) -> tuple[TargetRows, Floats]:
         """Read sources, and start their targets, ``width`` for each; return these, and the logits after them."""
         sources = SourceCache.read(self._graph, self._workers.session, [source.ids for source in batch])
         past: Past
         if self._graph.shared:
             likely = len(batch[0].target) + sources.mask.shape[1] * 3 // 2 + 16
-            most = max(source.limit for source in batch)
+            most = max(longest(source, options) for source in batch)
             past = SharedPast(self._graph, self._decoder, len(batch) * width, likely, most)
         else:
             past = GrowingPast(self._graph, self._decoder, len(batch))
@@ -243,7 +243,7 @@ class Translator(Writer):
 
     def _search(self, batch: Sequence[Source], call: Call) -> list[list[Generation]]:
         """Translate sources whose targets start with as many tokens."""
-        model, logits = self._begin(batch, call.width)
+        model, logits = self._begin(batch, call.options, call.width)
         found = search(model, logits, *asked(batch, call), **known(batch), decode=self._decode)
         return [
             [self._generation(one, call.options, source.prefix) for one in several]
@@ -263,7 +263,7 @@ class Translator(Writer):
 
     def _sentence(self, source: Source, call: Call) -> Iterator[str]:
         """Yield the translation of a source while it is made."""
-        model, logits = self._begin([source], 1)
+        model, logits = self._begin([source], call.options, 1)
 
         def decode(ids: Sequence[int]) -> str:
             return self._decode([*source.prefix, *ids])
@@ -292,6 +292,13 @@ def asked(batch: Sequence[Source], call: Call) -> tuple[list[list[int]], Options
     if batch[0].prefix:  # what is forced to come first stands before it
         options = replace(options, forced_bos_token_id=None)
     return [source.target for source in batch], options
+
+
+def longest(source: Source, options: Options) -> int:
+    """Return how many tokens the target of a source can come to have."""
+    if options.max_new_tokens is None:
+        return source.limit
+    return min(source.limit, len(source.target) + options.max_new_tokens)
 
 
 def known(batch: Sequence[Source]) -> dict[str, Any]:

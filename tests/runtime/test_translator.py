@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import edgebert_runtime.translator as translator_module
 from edgebert_runtime import Generation, Translator
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
+from edgebert_runtime.seq2seq_caches import SharedPast
 from tests.runtime.fake_seq2seq import EOS, POSITIONS, START, expected, fake_translator, sessions
 from tests.runtime.fakes import metaspace
 
@@ -353,3 +355,20 @@ def test_threads_share_an_engine(engine: Translator) -> None:
     with ThreadPoolExecutor(4) as pool:
         run: Callable[[int], Any] = lambda _: engine.translate(TEXTS, max_new_tokens=8, num_beams=2)  # noqa: E731
         assert all(found == wanted for found in pool.map(run, range(8)))
+
+
+def test_a_call_gets_no_more_room_than_it_can_use(shared: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and values of every row are kept for that many tokens: with many beams they are most of the memory."""
+    made: list[SharedPast] = []
+
+    def noting(*given: Any) -> SharedPast:
+        made.append(SharedPast(*given))
+        return made[-1]
+
+    monkeypatch.setattr(translator_module, "SharedPast", noting)
+    (short,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=3)
+    assert len(short.tokens) == 3
+    (alone,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=8)
+    assert alone.tokens[:3] == short.tokens
+    rooms = [past.buffers.shape[3] for past in made]
+    assert rooms == [1 + 3, 1 + 8]

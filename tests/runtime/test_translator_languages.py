@@ -24,9 +24,9 @@ def read(engine: Translator, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list
     seen: list[tuple[list[int], list[int]]] = []
     begin = engine._begin
 
-    def noting(batch: Any, width: int) -> Any:
+    def noting(batch: Any, options: Any, width: int) -> Any:
         seen.extend((source.ids, source.target) for source in batch)
-        return begin(batch, width)
+        return begin(batch, options, width)
 
     monkeypatch.setattr(engine, "_begin", noting)
     return seen
