@@ -114,7 +114,7 @@ def usable(scale: Floats) -> Floats:
 
 
 def even(units: Floats) -> Iterator[Levels]:
-    """Yield levels of 4 bits around zero for blocks (rows, blocks, block) whose largest magnitude is 1.
+    """Yield symmetric levels of 4 bits, around zero, for blocks (rows, blocks, block) whose largest magnitude is 1.
 
     The integers reach from -8 to 7, so that a scale may be negative: the largest weight gets the longer side.
     """
@@ -125,7 +125,7 @@ def even(units: Floats) -> Iterator[Levels]:
 
 
 def lopsided(units: Floats, bits: int) -> Iterator[Levels]:
-    """Yield levels from the least to the largest of blocks (rows, blocks, block); zero is always one of them."""
+    """Yield asymmetric levels, from the least to the largest of blocks (rows, blocks, block); zero is one of them."""
     most = np.float32((1 << bits) - 1)
     low, high = np.maximum(-units.min(2), 0), np.maximum(units.max(2), 0)
     middle = low / np.maximum(low + high, LEAST_SCALE) * most

@@ -44,14 +44,14 @@ EVEN = (
 
 @dataclass(frozen=True)
 class Fixed:
-    """One scale for all rows: activation = (integer - 128) * ``step``."""
+    """One scale for all rows (static, per tensor): activation = (integer - 128) * ``step``."""
 
     step: float
 
 
 @dataclass(frozen=True)
 class Moving:
-    """A scale for each row: its largest number becomes the integer ``zero`` + ``steps``.
+    """A scale for each row (dynamic, per token): its largest number becomes the integer ``zero`` + ``steps``.
 
     Where there is a ``floor``, no number is below it; otherwise magnitudes count.
     """
