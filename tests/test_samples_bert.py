@@ -15,7 +15,8 @@ from torch import Tensor
 
 import edgebert
 from edgebert.models.pretraining import MASKED, NEXT
-from edgebert.training.bert_pretraining import IGNORED, Batch, Vocabulary
+from edgebert.training.bert_pretraining import Batch, Vocabulary
+from edgebert.training.examples import IGNORED
 
 TEXTS = pretrain_bert.read(None, quick=True)
 SIZES, RECIPE = pretrain_bert.QUICK
