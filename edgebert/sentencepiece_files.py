@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from edgebert.checkpoint_files import CheckpointFolder, foreign, some
+from edgebert_runtime.bundle.protobuf import BYTES, FIXED32, VARINT, WireError, expect, fields, text
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.wire import BYTES, FIXED32, VARINT, WireError, expect, fields, text
 
 MAX_BYTES = 64 << 20  # XLM-R's has 5 MB
 MAX_PIECES = 1 << 20

@@ -43,7 +43,7 @@ from edgebert.models.heads import HeadConfig, HeadedBert, SentenceEncoder
 from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from edgebert_exporters import export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
-from edgebert_runtime.manifest import GraphSpec, Manifest
+from edgebert_runtime.bundle.manifest import GraphSpec, Manifest
 
 
 def show(done: int, total: int | None) -> None:

@@ -14,7 +14,7 @@ from edgebert.cli.output import LONG_LIST, Row, echo_table, flatten, number, siz
 
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
-    from edgebert_runtime.manifest import Limits
+    from edgebert_runtime.bundle.manifest import Limits
 
 # What is measured after quantization. A row is for tasks that have every figure in it, the first one with its label.
 MEASURES = (

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.signature import past_of
+from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.causal_graph import LOGITS, PAST, PRESENT, TOP
-from edgebert_runtime.manifest import TensorSpec
 from edgebert_runtime.session import Runnable, import_onnxruntime
 
 Array = npt.NDArray[Any]

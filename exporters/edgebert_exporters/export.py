@@ -20,9 +20,9 @@ from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.staging import staged
 from edgebert_exporters.tasks import TaskModel, check_options, prepare
 from edgebert_exporters.writing import bytes_of, list_files, write_graphs, write_manifest, write_tokenizers
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
-from edgebert_runtime.manifest import Limits, Manifest, Weights
 
 log = logging.getLogger("edgebert")
 

@@ -10,7 +10,7 @@ from edgebert_exporters.fidelity import cosines, judged
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.opened import interface
 from edgebert_exporters.samples import source_tokenizer
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import IntegrityError
 from edgebert_runtime.session import Runnable
 

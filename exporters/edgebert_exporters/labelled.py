@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.entities import read_scheme
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.manifest import Manifest
 
 Row = dict[str, Any]
 

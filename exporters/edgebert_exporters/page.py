@@ -15,7 +15,7 @@ from edgebert_exporters.fidelity import decisive
 from edgebert_exporters.gates import advice, slowdown
 from edgebert_exporters.plots import bars, histogram, stacked
 from edgebert_exporters.staging import explain
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
 
 # Weights whose sensitivity is drawn, those first that lose most.

@@ -26,9 +26,9 @@ from edgebert_exporters.sensitivity import SAMPLES, Judge, measure_choices, tabl
 from edgebert_exporters.signature import Signature
 from edgebert_exporters.staging import staged
 from edgebert_exporters.writing import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.manifest import Manifest, Weights
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.manifest import Manifest, Weights
 
 # What a scheme's operators are for, where a bundle was exported for something else.
 TARGETS = {"int8": ("cpu",), "int4": ("cpu",), "int8-static": ("cpu", "portable"), "fp16": ("cpu", "portable")}

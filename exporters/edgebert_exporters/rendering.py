@@ -16,8 +16,8 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from edgebert.models.operators import rendering
 from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.signature import Signature, arguments, past_of
+from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ExportError
-from edgebert_runtime.manifest import TensorSpec
 
 log = logging.getLogger("edgebert")
 

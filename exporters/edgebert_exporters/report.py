@@ -25,8 +25,8 @@ from edgebert_exporters.samples import Sample
 from edgebert_exporters.signature import past_of
 from edgebert_exporters.token_bytes import token_bytes
 from edgebert_exporters.writing import fingerprint, tensors
-from edgebert_runtime.bundle import Bundle
-from edgebert_runtime.manifest import Limits, Manifest
+from edgebert_runtime.bundle.manifest import Limits, Manifest
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session import Runnable
 
 # Batch size and length: one short text, one long text, a batch of short texts.

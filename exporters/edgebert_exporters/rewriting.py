@@ -26,7 +26,7 @@ from edgebert_exporters.samples import Sample, to_batches
 from edgebert_exporters.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
 from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
 from edgebert_exporters.tables import rewrite_blocks, rewrite_table, rewrite_tied_rows
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edgebert_exporters.grid import Batch
 from edgebert_exporters.opened import ForcedTargets, open_graphs
 from edgebert_exporters.translations import translated
 from edgebert_runtime.batching import pad, plan_batches
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.translator import TOKENIZERS

@@ -21,7 +21,7 @@ from edgebert_exporters.parity import Progress
 from edgebert_exporters.plan import Plan
 from edgebert_exporters.samples import Sample, to_batches
 from edgebert_exporters.schemes import FLOAT32, Form
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.session import Runnable
 

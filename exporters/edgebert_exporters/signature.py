@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.causal_graph import PAST, PRESENT
-from edgebert_runtime.manifest import TensorSpec
 from edgebert_runtime.seq2seq_graph import CROSS, TABLE
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgebert_runtime.bundle.manifest import MANIFEST_NAME
 from edgebert_runtime.errors import ExportError
-from edgebert_runtime.manifest import MANIFEST_NAME
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgebert_exporters.decoder_grid import BEST
 from edgebert_exporters.grid import Batch, choose, encoder_grid
-from edgebert_runtime.manifest import Limits
+from edgebert_runtime.bundle.manifest import Limits
 
 # Lengths of targets, which take turns; one of all positions comes with the longest sources.
 TARGETS = (1, 2, 7)

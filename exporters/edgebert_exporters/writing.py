@@ -11,9 +11,9 @@ from pathlib import Path
 import onnx_ir as ir
 
 from edgebert_exporters.signature import Signature
-from edgebert_runtime.bundle import sha256
+from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
+from edgebert_runtime.bundle.reader import sha256
 from edgebert_runtime.errors import ExportError
-from edgebert_runtime.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
 from edgebert_runtime.tokenizer import TOKENIZER_NAME
 from edgebert_runtime.translator import TOKENIZERS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgebert_runtime import errors
 from edgebert_runtime.answerer import Answer, Answerer
-from edgebert_runtime.bundle import Bundle, Verify, opening
+from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.classifier import Classification, Classifier
 from edgebert_runtime.embedder import Embedder, EmbedResult
 from edgebert_runtime.engine import Engine

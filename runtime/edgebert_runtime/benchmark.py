@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgebert_runtime.answerer import Answerer
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.classifier import Classifier
 from edgebert_runtime.embedder import Embedder
 from edgebert_runtime.engine import Engine

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgebert_runtime.bundle.manifest import GraphSpec
 from edgebert_runtime.errors import BundleError
-from edgebert_runtime.manifest import GraphSpec
 
 PAST, PRESENT = "past_key_values", "present"
 # Outputs that a step asks for: the logits of all tokens, or the best tokens that the graph chooses itself.

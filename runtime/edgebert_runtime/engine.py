@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgebert_runtime.batching import plan_batches
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError, LimitError
 from edgebert_runtime.inputs import Item, check_choice, check_ids, check_text, check_whole, refuse
 from edgebert_runtime.rows import Options, Row, TextOptions, Work, feed

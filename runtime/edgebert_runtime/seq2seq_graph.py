@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgebert_runtime.bundle.manifest import GraphSpec, TensorSpec
 from edgebert_runtime.causal_graph import LOGITS, PAST, PRESENT, TOP, CausalGraph
 from edgebert_runtime.errors import BundleError
-from edgebert_runtime.manifest import GraphSpec, TensorSpec
 
 CROSS = "cross_key_values"
 TABLE = "cache_indirection"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgebert_runtime.batching import plan_batches
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.caches import Floats
 from edgebert_runtime.decoding import Hypothesis, Options, search, stream
 from edgebert_runtime.decoding.text import first_of

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session import Runnable, Session, open_session
 
 # Tokens, padding included, of a batch on one thread: the activations of BERT-base then fit into a core's cache.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgebert.cli import summary
-from edgebert_runtime.manifest import Limits
+from edgebert_runtime.bundle.manifest import Limits
 
 COMMON = {"texts": 76, "cosine_mean": 0.99987, "cosine_min": 0.9971, "alone_in_batch_cosine_min": 0.99991}
 SPEED = [{"shape": "1 x 16", "before_ms": 2.0, "after_ms": 1.0, "speedup": 2.0}]

@@ -11,8 +11,8 @@ from edgebert_exporters.greedy import check_greedy, continued, first_batch, next
 from edgebert_exporters.grid import BATCHES, Batch, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.linears import Floats
 from edgebert_exporters.signature import arguments, decoder_signature
+from edgebert_runtime.bundle.manifest import GraphSpec, Limits, Manifest, Weights
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.manifest import GraphSpec, Limits, Manifest, Weights
 
 CPU, PORTABLE = (decoder_signature(target, 50, 1, 2, 4).inputs for target in ("cpu", "portable"))
 KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"

@@ -29,8 +29,8 @@ from edgebert_exporters.reference import load_reference
 from edgebert_exporters.rendering import TARGETS, render
 from edgebert_exporters.signature import Signature
 from edgebert_runtime import Bundle
+from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.manifest import TensorSpec
 from tests.models.test_elmo import sentences, two_way
 from tests.models.tiny_seq2seq import words
 from tests.tiny import randomize, sizes, write_checkpoint

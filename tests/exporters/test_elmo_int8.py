@@ -21,7 +21,7 @@ from edgebert_exporters.recurrent import lstms, quantize_lstm
 from edgebert_exporters.rendering import render
 from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.signature import encoder_signature
-from edgebert_runtime.allowed_operators import ALLOWED_OPERATORS
+from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 
 Floats = npt.NDArray[np.float32]
 Feeds = dict[str, npt.NDArray[Any]]

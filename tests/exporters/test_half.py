@@ -25,9 +25,9 @@ from edgebert_exporters.rendering import TARGETS
 from edgebert_exporters.signature import Signature
 from edgebert_exporters.writing import list_files, write_manifest
 from edgebert_runtime import load
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.manifest import GraphSpec
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.manifest import GraphSpec
 from edgebert_runtime.session import open_session
 from tests.tiny import write_checkpoint
 

@@ -11,8 +11,8 @@ import pytest
 
 from edgebert_exporters.labelled import FORMS, LEAST, read_examples
 from edgebert_runtime import Bundle
+from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.manifest import Manifest
 
 GOOD: dict[str, list[dict[str, Any]]] = {
     "classify": [{"text": "a", "label": "neutral"}, {"text": "a", "pair": "b", "label": "positive"}],

@@ -21,9 +21,9 @@ from edgebert_exporters.reference import load_reference
 from edgebert_exporters.samples import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
 from edgebert_exporters.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme
 from edgebert_runtime import Bundle
-from edgebert_runtime.allowed_operators import ALLOWED_OPERATORS
+from edgebert_runtime.bundle.onnx_parser import read_header
+from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.onnx_header import read_header
 from tests.conftest import FORMS
 from tests.tiny import sizes, write_checkpoint
 

@@ -32,7 +32,7 @@ from edgebert_exporters.rewriting import Several
 from edgebert_exporters.samples import sample_rows, to_batches, to_samples
 from edgebert_exporters.schemes import COLUMNS
 from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
-from edgebert_runtime.bundle import Bundle
+from edgebert_runtime.bundle.reader import Bundle
 from tests.tiny import LABELS, sizes, tiny_model, write_checkpoint
 
 

@@ -21,8 +21,8 @@ from edgebert.models.heads import SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.reference import load_reference
 from edgebert_runtime import Bundle, Embedder, MaskFiller
-from edgebert_runtime.bundle import sha256
-from edgebert_runtime.manifest import MANIFEST_NAME
+from edgebert_runtime.bundle.manifest import MANIFEST_NAME
+from edgebert_runtime.bundle.reader import sha256
 from tests.tiny import write_checkpoint
 
 Rewrite = Callable[..., Path]

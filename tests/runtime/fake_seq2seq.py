@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from edgebert_runtime import Bundle, Translator
+from edgebert_runtime.bundle.manifest import FileEntry, GraphSpec, Limits, Manifest, TensorSpec, Weights
 from edgebert_runtime.decoding import Hypothesis, Options, search
-from edgebert_runtime.manifest import FileEntry, GraphSpec, Limits, Manifest, TensorSpec, Weights
 from tests.runtime.fakes import wordpiece
 
 LAYERS, HEADS, DIM = 2, 2, 8

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 from edgebert_runtime import Answerer, Bundle
-from edgebert_runtime.manifest import GraphSpec, Limits, Manifest, TensorSpec, Weights
+from edgebert_runtime.bundle.manifest import GraphSpec, Limits, Manifest, TensorSpec, Weights
 
 CORPUS = [
     "the cat sat on a mat. naïve café 日本 ไทยนี้ हिन्दी שלום 👩‍👩‍👧 👍🏽 cafe\u0301 hello  world\tfoo, berlin paris"

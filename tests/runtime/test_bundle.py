@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from edgebert_runtime import Bundle, load
+from edgebert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from edgebert_runtime.errors import BundleError, EdgebertError, IntegrityError, UnsafeBundleError
-from edgebert_runtime.manifest import MANIFEST_NAME, Manifest
 
 FILES = ("model.onnx", "tokenizer.json")
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime import Bundle
+from edgebert_runtime.bundle.graph_validation import check_graph
+from edgebert_runtime.bundle.onnx_parser import parse_model, read_header
+from edgebert_runtime.bundle.protobuf import WireError, fields, signed, varint
 from edgebert_runtime.errors import BundleError, EdgebertError, IntegrityError
-from edgebert_runtime.graph_check import check_graph
-from edgebert_runtime.onnx_header import parse_model, read_header
-from edgebert_runtime.wire import WireError, fields, signed, varint
 
 MUTANTS = 600
 

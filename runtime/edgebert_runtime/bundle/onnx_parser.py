@@ -11,9 +11,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgebert_runtime.bundle.manifest import TensorSpec
+from edgebert_runtime.bundle.protobuf import BYTES, VARINT, Data, WireError, expect, fields, signed, text
 from edgebert_runtime.errors import BundleError, IntegrityError
-from edgebert_runtime.manifest import TensorSpec
-from edgebert_runtime.wire import BYTES, VARINT, Data, WireError, expect, fields, signed, text
 
 DTYPES = {
     1: "float32",

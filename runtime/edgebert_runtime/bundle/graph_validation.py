@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from edgebert_runtime.allowed_operators import ALLOWED_OPERATORS
+from edgebert_runtime.bundle.manifest import FileEntry, GraphSpec, TensorSpec
+from edgebert_runtime.bundle.onnx_parser import External, OnnxHeader, read_header
+from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 from edgebert_runtime.errors import BundleError, UnsafeBundleError
-from edgebert_runtime.manifest import FileEntry, GraphSpec, TensorSpec
-from edgebert_runtime.onnx_header import External, OnnxHeader, read_header
 
 # The newest IR version and standard opset that each release of ONNX Runtime loads, found by trying.
 NEWEST = {(1, 28): (13, 26), (1, 32): (14, 28)}

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edgebert_runtime.bundle.graph_validation import check_graph
+from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
 from edgebert_runtime.errors import BundleError, IntegrityError, UnsafeBundleError
-from edgebert_runtime.graph_check import check_graph
-from edgebert_runtime.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
 
 MAX_MANIFEST_BYTES = 16 << 20
 # Files that hold the numbers of weights and nothing else.
