@@ -30,7 +30,7 @@ from edgebert.sentencepiece_files import (
 )
 from edgebert.sentencepiece_merges import Pair, find_merges
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.tokenizer import UNKNOWN_PIECES
+from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
 
 SPACE = "\u2581"  # what pieces have for a space
 OTHER = "\ufdd1"  # as unknown as ESCAPE, and put in its place

@@ -29,7 +29,7 @@ from edgebert.tokenizer_builders import (
     check_pieces,
 )
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.tokenizer import UNKNOWN_PIECES
+from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
 
 READY = "tokenizer.json"
 VOCABULARY = "vocab.txt"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.tokenizer import TOKENIZER_NAME, Framed, Tokenizer, build, fit_pair
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Framed, Tokenizer, build, fit_pair
 
 IGNORED = -100  # the label of what is not judged
 

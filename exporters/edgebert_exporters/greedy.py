@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from edgebert_exporters.grid import Batch, Floats, Ints, Reference
 from edgebert_exporters.signature import past_of
-from edgebert_runtime.batching import pad
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.errors import ParityError
+from edgebert_runtime.inputs.batching import pad
 
 PROMPT_LENGTHS = (1, 3, 9, 17)
 STEPS = 8

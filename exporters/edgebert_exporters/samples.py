@@ -11,10 +11,10 @@ import numpy as np
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.opened import ForcedTargets, open_graphs
 from edgebert_exporters.translations import translated
-from edgebert_runtime.batching import pad, plan_batches
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.tokenizer import TOKENIZER_NAME, Tokenizer
+from edgebert_runtime.inputs.batching import pad, plan_batches
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.translator import TOKENIZERS
 
 BATCH_TOKENS = 1024

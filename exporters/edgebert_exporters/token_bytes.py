@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.tokenizer import TOKENIZER_NAME
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME
 
 Counts = npt.NDArray[np.int64]
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from edgebert_exporters.grid import Batch, Floats, Ints, Reference
 from edgebert_exporters.opened import ForcedTargets
-from edgebert_runtime.batching import pad
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoding import Hypothesis, Options, search
 from edgebert_runtime.errors import ParityError
+from edgebert_runtime.inputs.batching import pad
 from edgebert_runtime.seq2seq_caches import SourceCache
 from edgebert_runtime.seq2seq_rows import TargetRows
 

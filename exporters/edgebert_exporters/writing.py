@@ -14,7 +14,7 @@ from edgebert_exporters.signature import Signature
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
 from edgebert_runtime.bundle.reader import sha256
 from edgebert_runtime.errors import ExportError
-from edgebert_runtime.tokenizer import TOKENIZER_NAME
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME
 from edgebert_runtime.translator import TOKENIZERS
 
 WEIGHTS_NAME = "weights.bin"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgebert_runtime.entities import group
-from edgebert_runtime.spans import divide, snap
+from edgebert_runtime.inputs.character_spans import divide, snap
 
 Doubles = NDArray[np.float64]
 # For the start and the end of an answer: a number for "no answer", then one for each context token of a window.

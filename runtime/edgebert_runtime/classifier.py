@@ -10,7 +10,7 @@ import numpy as np
 
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs import Item, iterate
+from edgebert_runtime.inputs.validation import Item, iterate
 from edgebert_runtime.rows import Row, TextOptions, Work, single
 from edgebert_runtime.scores import Doubles, sigmoid, softmax
 

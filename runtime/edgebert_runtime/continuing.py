@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.batching import pad
 from edgebert_runtime.caches import Cache, Floats, Ints, Outputs
 from edgebert_runtime.causal_graph import LOGITS, TOP
 from edgebert_runtime.decoding import Top
+from edgebert_runtime.inputs.batching import pad
 
 # Tokens of a draft at first, at least and at most, and the tokens before it that must have stood there before.
 DRAFT, LEAST, MOST = 4, 2, 8

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs import Item, check_choice, iterate
+from edgebert_runtime.inputs.validation import Item, check_choice, iterate
 from edgebert_runtime.rows import Options, Row, TextOptions, Work
 
 if TYPE_CHECKING:

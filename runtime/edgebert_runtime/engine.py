@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.batching import plan_batches
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError, LimitError
-from edgebert_runtime.inputs import Item, check_choice, check_ids, check_text, check_whole, refuse
+from edgebert_runtime.inputs.batching import plan_batches
+from edgebert_runtime.inputs.character_spans import plan_windows
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
+from edgebert_runtime.inputs.validation import Item, check_choice, check_ids, check_text, check_whole, refuse
 from edgebert_runtime.rows import Options, Row, TextOptions, Work, feed
 from edgebert_runtime.session import Runnable, check_process
-from edgebert_runtime.spans import plan_windows
-from edgebert_runtime.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
 from edgebert_runtime.workers import Workers
 
 if TYPE_CHECKING:

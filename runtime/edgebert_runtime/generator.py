@@ -12,7 +12,7 @@ from edgebert_runtime.continuing import Lookup, Rows, prefill
 from edgebert_runtime.decoding import Continues, Options, search, stream
 from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.inputs import Errors, Item, iterate
+from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.scoring import Scored, score_rows
 from edgebert_runtime.session import Session
 from edgebert_runtime.writer import Writer, check_budget, check_stream, numbered, pieces

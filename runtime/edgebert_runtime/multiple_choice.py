@@ -10,7 +10,7 @@ import numpy as np
 
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs import iterate
+from edgebert_runtime.inputs.validation import iterate
 from edgebert_runtime.rows import Options, Row, TextOptions, Work
 from edgebert_runtime.scores import best, softmax
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs import check_whole, iterate
+from edgebert_runtime.inputs.validation import check_whole, iterate
 from edgebert_runtime.rows import Row, TextOptions, Work, single
 from edgebert_runtime.scores import best, sigmoid, softmax
 

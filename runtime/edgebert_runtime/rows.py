@@ -9,8 +9,8 @@ from typing import Generic, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.batching import pad
-from edgebert_runtime.inputs import Errors
+from edgebert_runtime.inputs.batching import pad
+from edgebert_runtime.inputs.validation import Errors
 
 V = TypeVar("V")
 R = TypeVar("R")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edgebert_runtime.cpu import saturates
 from edgebert_runtime.device_errors import explain_cuda, explain_open, explain_run, no_onnxruntime
 from edgebert_runtime.errors import DeviceError, ForkError
-from edgebert_runtime.inputs import check_whole
+from edgebert_runtime.inputs.validation import check_whole
 from edgebert_runtime.threads import available_threads
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 from edgebert_runtime.decoding import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs import check_whole
-from edgebert_runtime.tokenizer import Tokenizer
+from edgebert_runtime.inputs.tokenizer import Tokenizer
+from edgebert_runtime.inputs.validation import check_whole
 
 
 @dataclass(frozen=True)

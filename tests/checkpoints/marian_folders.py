@@ -13,7 +13,7 @@ from edgebert.checkpoint_files import CheckpointFolder
 from edgebert.sentencepiece_files import BYTE, NORMAL, read_sentencepieces
 from edgebert.tokenizer_files import TokenizerFile
 from edgebert.translation_tokenizers import TranslationTokenizers, read_tokenizers
-from edgebert_runtime.tokenizer import Tokenizer
+from edgebert_runtime.inputs.tokenizer import Tokenizer
 from tests.checkpoints.spm_models import CHINESE, CYRILLIC, LATIN, train
 
 SPACE = 5  # rows of the embeddings that no token has

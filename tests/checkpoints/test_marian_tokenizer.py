@@ -13,7 +13,7 @@ import transformers
 from hypothesis import assume, given, settings
 
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.tokenizer import Tokenizer
+from edgebert_runtime.inputs.tokenizer import Tokenizer
 from tests.checkpoints.marian_folders import EASTERN, LANGUAGES, SPACE, read, runtime, size, write_folder
 from tests.checkpoints.spm_models import LATIN, equal, lines, odd_lines, processor, texts
 

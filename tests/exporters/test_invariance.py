@@ -20,7 +20,7 @@ from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import check_rows_alone
 from edgebert_exporters.signature import ENCODER_TASKS
 from edgebert_runtime import Bundle
-from edgebert_runtime.batching import pad
+from edgebert_runtime.inputs.batching import pad
 from tests.tiny import CONFIG
 
 NORMS = ("LayerNormalization", "SkipLayerNormalization")

@@ -14,7 +14,7 @@ from tokenizers import processors
 
 from edgebert_runtime import Answerer
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError, LimitError
-from edgebert_runtime.spans import plan_windows
+from edgebert_runtime.inputs.character_spans import plan_windows
 from tests.runtime.fakes import KINDS, RowSession, both, fake_bundle, make_answerer, wordpiece
 
 PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebert_runtime.batching import pad, plan_batches
+from edgebert_runtime.inputs.batching import pad, plan_batches
 
 
 @given(st.lists(st.integers(0, 600), max_size=80), st.integers(1, 700))

@@ -9,7 +9,7 @@ import pytest
 
 from edgebert_runtime import Embedder
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs import check_text
+from edgebert_runtime.inputs.validation import check_text
 
 
 @pytest.mark.parametrize(

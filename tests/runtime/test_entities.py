@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime.entities import ELECTRA, Part, find, group, judge, merge, read_scheme, stitch
-from edgebert_runtime.spans import plan_windows
+from edgebert_runtime.inputs.character_spans import plan_windows
 
 KINDS = {"X": "BIESx", "Y": "biesy"}  # a letter for each label; plain labels continue like I
 LETTERS = {f"{prefix}-{kind}": letters[at] for kind, letters in KINDS.items() for at, prefix in enumerate("BIES")}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.tokenizer import Tokenizer, fit_pair
+from edgebert_runtime.inputs.tokenizer import Tokenizer, fit_pair
 
 WORDS = ["<s>", "</s>", "<unk>", "a", "b", "c", "The", "0"]
 TEXT = st.lists(st.sampled_from("abcz"), max_size=12).map(" ".join)

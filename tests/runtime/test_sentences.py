@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebert_runtime.sentences import split_sentences
+from edgebert_runtime.inputs.sentence_splitter import split_sentences
 
 PIECES = st.sampled_from(
     ["The", "cat", "Dr", "No", "e.g", "U.S", "3", "12", "1999", "日本", "です", "“Why", "(a", "é", "\u200b", "Mr", ".",

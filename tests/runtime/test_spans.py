@@ -11,8 +11,8 @@ import regex  # type: ignore[import-untyped]
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.inputs import check_text
-from edgebert_runtime.spans import attached, divide, origins, plan_windows, snap
+from edgebert_runtime.inputs.character_spans import attached, divide, origins, plan_windows, snap
+from edgebert_runtime.inputs.validation import check_text
 from tests.runtime.fakes import KINDS
 
 PIECES = [

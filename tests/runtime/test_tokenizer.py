@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import InputError, TokenizerError
-from edgebert_runtime.tokenizer import Tokenizer, translate
+from edgebert_runtime.inputs.tokenizer import Tokenizer, translate
 from tests.tiny import VOCAB
 
 SIZE = len(VOCAB)

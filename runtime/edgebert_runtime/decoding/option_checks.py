@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs import check_whole
+from edgebert_runtime.inputs.validation import check_whole
 
 LEAST_TEMPERATURE = 1e-5
 MOST_BEAMS = 1024

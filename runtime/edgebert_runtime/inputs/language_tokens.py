@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.tokenizer import Frame
+from edgebert_runtime.inputs.tokenizer import Frame
 
 # Where the tokens of languages stand. token (Marian): that of the target before the source. bart50 (mBART-50): that of
 # the source before it, that of the target as the first one that is generated. bart25 (mBART): that of the source after

@@ -1,0 +1,1 @@
+"""From texts to token ids: validation, tokenization, batching and character offsets."""
