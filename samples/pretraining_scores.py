@@ -19,7 +19,7 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.models.heads import HeadedBert
 from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining
 from edgebert.training.bert_pretraining import Batch, Document
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session.session import open_session
 
 Answers: TypeAlias = "tuple[Tensor, Tensor]"
 Answering: TypeAlias = "Callable[[Batch], Answers]"

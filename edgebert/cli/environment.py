@@ -155,7 +155,7 @@ def probe(device: str) -> str:
     try:
         import numpy as np
 
-        from edgebert_runtime.session import open_session
+        from edgebert_runtime.session.session import open_session
 
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "negation.onnx")
@@ -169,7 +169,7 @@ def probe(device: str) -> str:
 def available_providers() -> list[str]:
     """Return the names of what ONNX Runtime was built for; edgebert uses those of CPU and CUDA."""
     try:
-        from edgebert_runtime.session import import_onnxruntime
+        from edgebert_runtime.session.session import import_onnxruntime
 
         return list(import_onnxruntime().get_available_providers())
     except Exception:  # broken_imports reports it
@@ -204,7 +204,7 @@ def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str] | None:
 def usable_threads() -> int | None:
     """Return how many threads engines take, from affinity and control group."""
     try:
-        from edgebert_runtime.threads import available_threads
+        from edgebert_runtime.session.thread_count import available_threads
     except ImportError:  # broken_imports reports it
         return None
     return available_threads()

@@ -15,7 +15,7 @@ from edgebert_exporters.grid import Batch
 from edgebert_exporters.linears import Floats
 from edgebert_exporters.opened import open_graphs
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.session import Runnable, import_onnxruntime, open_session
+from edgebert_runtime.session.session import Runnable, import_onnxruntime, open_session
 
 
 class Observer(Protocol):

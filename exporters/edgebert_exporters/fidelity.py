@@ -46,7 +46,7 @@ from edgebert_exporters.token_bytes import Counts
 from edgebert_exporters.translations import translated
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.causal_graph import PRESENT, TOP
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 Doubles = npt.NDArray[np.float64]
 

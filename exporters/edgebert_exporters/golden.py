@@ -12,7 +12,7 @@ from edgebert_exporters.opened import interface
 from edgebert_exporters.samples import source_tokenizer
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import IntegrityError
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 # Least cosine allowed between a quantized bundle and what it computed where it was made: other CPUs round otherwise.
 GOLDEN_COSINE = 0.999

@@ -13,7 +13,7 @@ from edgebert_exporters.opened import interface
 from edgebert_exporters.parity import Worst
 from edgebert_exporters.samples import MASK_EVERY, Sample, to_batches
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 # Rows, of so many tokens at most, in batches of so many.
 ROWS, MOST_TOKENS, BATCH = 16, 64, 4

@@ -15,7 +15,7 @@ from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.causal_graph import LOGITS, TOP
 from edgebert_runtime.seq2seq_caches import GrowingPast, Past, SharedPast, SourceCache
 from edgebert_runtime.seq2seq_graph import Seq2SeqGraph
-from edgebert_runtime.session import Runnable, open_session
+from edgebert_runtime.session.session import Runnable, open_session
 
 Array = npt.NDArray[Any]
 Opener = Callable[[Path], Runnable]

@@ -19,7 +19,7 @@ from edgebert_exporters.translations import check_translations
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.causal_graph import TOP
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.session import Runnable, import_onnxruntime
+from edgebert_runtime.session.session import Runnable, import_onnxruntime
 
 Progress = Callable[[str, int, int], None]
 

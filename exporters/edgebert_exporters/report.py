@@ -27,7 +27,7 @@ from edgebert_exporters.token_bytes import token_bytes
 from edgebert_exporters.writing import fingerprint, tensors
 from edgebert_runtime.bundle.manifest import Limits, Manifest
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 # Batch size and length: one short text, one long text, a batch of short texts.
 SHAPES = ((1, 16), (1, 128), (8, 32))

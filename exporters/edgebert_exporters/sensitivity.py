@@ -23,7 +23,7 @@ from edgebert_exporters.samples import Sample, to_batches
 from edgebert_exporters.schemes import FLOAT32, Form
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 # Single weights are measured on so many samples at most.
 SAMPLES = 32

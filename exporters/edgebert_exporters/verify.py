@@ -13,7 +13,7 @@ from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import TOLERANCE, Progress, batches_of, check_reference, check_rows_alone, silent
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.session import Runnable
+from edgebert_runtime.session.session import Runnable
 
 
 def verify_bundle(

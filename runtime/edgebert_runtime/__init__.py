@@ -22,7 +22,7 @@ from edgebert_runtime.mask_filler import Filling, MaskFiller
 from edgebert_runtime.multiple_choice import Choice, MultipleChoice
 from edgebert_runtime.reranker import Ranked, Reranker
 from edgebert_runtime.scoring import Scored
-from edgebert_runtime.session import importing
+from edgebert_runtime.session.session import importing
 from edgebert_runtime.tagger import Entity, Tagger
 from edgebert_runtime.translator import Translator
 from edgebert_runtime.writer import Generation

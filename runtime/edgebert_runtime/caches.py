@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.binding import Binding
 from edgebert_runtime.causal_graph import LOGITS, CausalGraph
-from edgebert_runtime.session import Runnable, Session
+from edgebert_runtime.session.io_binding import Binding
+from edgebert_runtime.session.session import Runnable, Session
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

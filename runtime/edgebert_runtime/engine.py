@@ -18,8 +18,8 @@ from edgebert_runtime.inputs.character_spans import plan_windows
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
 from edgebert_runtime.inputs.validation import Item, check_choice, check_ids, check_text, check_whole, refuse
 from edgebert_runtime.rows import Options, Row, TextOptions, Work, feed
-from edgebert_runtime.session import Runnable, check_process
-from edgebert_runtime.workers import Workers
+from edgebert_runtime.session.batch_executor import Workers
+from edgebert_runtime.session.session import Runnable, check_process
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -14,7 +14,7 @@ from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.scoring import Scored, score_rows
-from edgebert_runtime.session import Session
+from edgebert_runtime.session.session import Session
 from edgebert_runtime.writer import Writer, check_budget, check_stream, numbered, pieces
 
 MAX_NEW_TOKENS = 128

@@ -21,7 +21,7 @@ from edgebert_runtime.scoring import Scored, score_targets
 from edgebert_runtime.seq2seq_caches import GrowingPast, Past, SharedPast, SourceCache
 from edgebert_runtime.seq2seq_graph import Seq2SeqGraph
 from edgebert_runtime.seq2seq_rows import TargetRows
-from edgebert_runtime.session import Runnable, open_session
+from edgebert_runtime.session.session import Runnable, open_session
 from edgebert_runtime.sources import Call, Passage, Source, SourceReader
 from edgebert_runtime.writer import Generation, Writer, check_budget, check_stream, numbered, pieces
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from edgebert.cli import environment
-from edgebert_runtime import session
 from edgebert_runtime.errors import DeviceError
+from edgebert_runtime.session.session import session
 
 ONNXRUNTIME = "1.28" if sys.version_info >= (3, 11) else "1.23"
 Install = Callable[[str, str], None]

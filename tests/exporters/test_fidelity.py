@@ -39,7 +39,7 @@ from edgebert_exporters.signature import encoder_signature
 from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session.session import open_session
 
 
 def test_cosines_by_hand() -> None:

@@ -28,7 +28,7 @@ from edgebert_runtime import load
 from edgebert_runtime.bundle.manifest import GraphSpec
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session.session import open_session
 from tests.tiny import write_checkpoint
 
 KINDS = ("embed", "classify", "fill-mask", "generate", "translate")

@@ -23,7 +23,7 @@ from edgebert_exporters.samples import MOST_TRANSLATIONS, TARGET_TOKENS, Sample,
 from edgebert_exporters.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
 from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.errors import IntegrityError, QuantizationError
-from edgebert_runtime.session import open_session
+from edgebert_runtime.session.session import open_session
 from tests.conftest import FORMS
 from tests.tiny import sizes
 

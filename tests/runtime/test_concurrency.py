@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import edgebert_runtime
-from edgebert_runtime import Bundle, Embedder, workers
+from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import EdgebertError
+from edgebert_runtime.session.session import batch_executor as workers
 
 CLEAN = """
 import multiprocessing, os, sys

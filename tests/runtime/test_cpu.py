@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgebert_runtime.cpu import saturates
+from edgebert_runtime.session.cpu_features import saturates
 
 INFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu sse2 {} rdtscp\nbugs\t\t:\n\nprocessor\t: 1\n"
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgebert_runtime import Embedder, device_errors, session
+from edgebert_runtime import Embedder
 from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError, InputError
-from edgebert_runtime.session import CUDA, open_session, parse_device
+from edgebert_runtime.session.session import CUDA, open_session, parse_device, session
+from edgebert_runtime.session.session import error_messages as device_errors
 
 FEEDS = {name: np.ones((1, 3), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
@@ -212,7 +213,7 @@ def python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
 def test_out_of_memory_leaves_the_session_usable(folder: Path) -> None:
     code = (
         "import resource, sys, pathlib, numpy as np\n"
-        "from edgebert_runtime.session import open_session\n"
+        "from edgebert_runtime.session.session import open_session\n"
         "from edgebert_runtime.errors import DeviceError\n"
         "session = open_session(pathlib.Path(sys.argv[1]) / 'model.onnx')\n"
         "names = 'input_ids', 'attention_mask', 'token_type_ids'\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgebert_runtime.threads import available_threads
+from edgebert_runtime.session.thread_count import available_threads
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgebert_runtime.cpu import saturates
-from edgebert_runtime.device_errors import explain_cuda, explain_open, explain_run, no_onnxruntime
 from edgebert_runtime.errors import DeviceError, ForkError
 from edgebert_runtime.inputs.validation import check_whole
-from edgebert_runtime.threads import available_threads
+from edgebert_runtime.session.cpu_features import saturates
+from edgebert_runtime.session.error_messages import explain_cuda, explain_open, explain_run, no_onnxruntime
+from edgebert_runtime.session.thread_count import available_threads
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edgebert_runtime.device_errors import explain_run
-from edgebert_runtime.session import Runnable, Session, check_process, import_onnxruntime
+from edgebert_runtime.session.error_messages import explain_run
+from edgebert_runtime.session.session import Runnable, Session, check_process, import_onnxruntime
 
 
 class Binding:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.session import Runnable, Session, open_session
+from edgebert_runtime.session.session import Runnable, Session, open_session
 
 # Tokens, padding included, of a batch on one thread: the activations of BERT-base then fit into a core's cache.
 TOKENS_PER_THREAD = 256

@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions: devices, threads, IO binding and batches side by side."""
