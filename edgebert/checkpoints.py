@@ -47,7 +47,7 @@ class Checkpoint:
     of the outputs of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or
     regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
     ``mask_token`` of fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which
-    generate and translate search, by the names of ``edgebert_runtime.decoding.Options``, and the token that a text
+    generate and translate search, by the names of ``edgebert_runtime.generation.Options``, and the token that a text
     begins with. ``target_tokenizer_json`` is there where translate has another tokenizer for the target, and
     ``settings`` are the languages it knows.
     """

@@ -1,6 +1,6 @@
 """Read how a checkpoint wants its text to be generated: generation_config.json, or config.json, which did before it.
 
-Only what :class:`edgebert_runtime.decoding.options.Options` knows is taken, under its names.
+Only what :class:`edgebert_runtime.generation.options.Options` knows is taken, under its names.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from edgebert.checkpoint_files import CheckpointFolder, some
 from edgebert.model_config import NAME, ModelConfig
 from edgebert.model_types import MODEL_TYPES
 from edgebert.models.seq2seq import Seq2SeqConfig
-from edgebert_runtime.decoding.option_checks import CHECKS
-from edgebert_runtime.decoding.options import ENGINE_ONLY, Options
 from edgebert_runtime.errors import ConfigError, InputError
+from edgebert_runtime.generation.option_parsers import CHECKS
+from edgebert_runtime.generation.options import ENGINE_ONLY, Options
 
 GENERATION = "generation_config.json"
 

@@ -72,8 +72,8 @@ def asked() -> dict[str, Any]:
     Raises:
         UsageError: for a value that an option can never have.
     """
-    from edgebert_runtime.decoding.option_checks import CHECKS
     from edgebert_runtime.errors import InputError
+    from edgebert_runtime.generation.option_parsers import CHECKS
 
     ctx = click.get_current_context()
     names = [name for name, *_ in TABLE if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]

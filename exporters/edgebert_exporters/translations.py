@@ -11,8 +11,9 @@ import numpy.typing as npt
 from edgebert_exporters.grid import Batch, Floats, Ints, Reference
 from edgebert_exporters.opened import ForcedTargets
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.decoding import Hypothesis, Options, search
 from edgebert_runtime.errors import ParityError
+from edgebert_runtime.generation import Hypothesis, Options
+from edgebert_runtime.generation import generate as search
 from edgebert_runtime.inputs.batching import pad
 from edgebert_runtime.seq2seq_caches import SourceCache
 from edgebert_runtime.seq2seq_rows import TargetRows
@@ -27,7 +28,7 @@ KEPT = ("forced_bos_token_id", "eos_token_id", "bad_words_ids")
 
 
 class Recomputed:
-    """Rows of targets that a reference computes anew for every token; see ``edgebert_runtime.decoding.Continues``."""
+    """Rows of targets that a reference computes anew for every token; see ``edgebert_runtime.generation.Continues``."""
 
     def __init__(self, reference: Reference, sources: Sequence[list[int]], start: int) -> None:
         self.reference = reference

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgebert_runtime.caches import Cache, Floats, Ints, Outputs
 from edgebert_runtime.causal_graph import LOGITS, TOP
-from edgebert_runtime.decoding import Top
+from edgebert_runtime.generation import Top
 from edgebert_runtime.inputs.batching import pad
 
 # Tokens of a draft at first, at least and at most, and the tokens before it that must have stood there before.
@@ -26,7 +26,7 @@ def prefill(cache: Cache, prompts: Sequence[Sequence[int]]) -> Floats:
 
 
 class Continuing(ABC):
-    """What a search continues, by one method; see :class:`~edgebert_runtime.decoding.model.ContinuesTop`."""
+    """What a search continues, by one method; see :class:`~edgebert_runtime.generation.step_model.ContinuesTop`."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size

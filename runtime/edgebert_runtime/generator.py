@@ -9,9 +9,10 @@ from typing import Any
 from edgebert_runtime.caches import Cache, Floats, GrowingCache, SharedCache
 from edgebert_runtime.causal_graph import PAST, CausalGraph
 from edgebert_runtime.continuing import Lookup, Rows, prefill
-from edgebert_runtime.decoding import Continues, Options, search, stream
 from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.generation import Continues, Options, stream
+from edgebert_runtime.generation import generate as search
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.scoring import Scored, score_rows
 from edgebert_runtime.session.session import Session
@@ -72,7 +73,7 @@ class Generator(Writer):
 
         Prompts are texts or token ids; an empty one starts from the token that the model begins texts with. What a
         prompt gets does not depend on the others. ``options`` are those of
-        :class:`~edgebert_runtime.decoding.Options`, under the names of transformers' ``generate``; without any length
+        :class:`~edgebert_runtime.generation.Options`, under the names of transformers' ``generate``; without any length
         128 tokens are added at most, and never more than the model has positions. ``prefix`` stands before every
         prompt. With ``lookup`` what repeats earlier text is guessed and checked several tokens at a time, which
         changes nothing in the result. In a quantized bundle both hold but for rounding, which can turn near ties.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgebert_runtime.decoding import Options
 from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.generation import Options
 from edgebert_runtime.inputs.language_tokens import Direction, Languages
 from edgebert_runtime.inputs.sentence_splitter import Sentences, split_sentences
 from edgebert_runtime.inputs.tokenizer import Tokenizer

@@ -9,10 +9,11 @@ from typing import Any
 
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.caches import Floats
-from edgebert_runtime.decoding import Hypothesis, Options, search, stream
-from edgebert_runtime.decoding.text import first_of
 from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import BundleError, InputError
+from edgebert_runtime.generation import Hypothesis, Options, stream
+from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation.text_streamer import first_of
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
@@ -105,7 +106,7 @@ class Translator(Writer):
 
         Texts are strings, or the token ids of a whole source, special ones included. A text of white space stays what
         it is. What a text gets does not depend on the others. ``options`` are those of
-        :class:`~edgebert_runtime.decoding.Options`, under the names of transformers' ``generate``; where neither they
+        :class:`~edgebert_runtime.generation.Options`, under the names of transformers' ``generate``; where neither they
         nor the bundle set a length, a translation has at most 3 tokens for each of its source and 16 more, and never
         more than the model has positions. ``target_prefix``, a text or one for each text, is how translations begin;
         ``tokens`` and ``score`` are of what comes after it. With ``split_sentences`` sentences are translated one by

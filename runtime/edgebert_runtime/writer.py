@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgebert_runtime.decoding import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import check_whole
 
@@ -18,7 +18,7 @@ class Generation:
     """What continues a prompt, or translates a text.
 
     ``text`` is the new text only, or the whole translation. ``tokens`` and ``token_logprobs``, ``score`` and
-    ``finish_reason`` are those of :class:`~edgebert_runtime.decoding.Hypothesis`.
+    ``finish_reason`` are those of :class:`~edgebert_runtime.generation.Hypothesis`.
     """
 
     text: str

@@ -16,7 +16,7 @@ from torch import Tensor
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.tensor_names import to_published
-from edgebert_runtime.decoding.options import Options
+from edgebert_runtime.generation.options import Options
 from tests.checkpoints.broken import message
 from tests.models.tiny_bert import save
 from tests.models.tiny_gpt2 import randomized

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert_runtime.decoding.options import Options
+from edgebert_runtime.generation.options import Options
 from tests.checkpoints.broken import message
 from tests.checkpoints.test_seq2seq import rewrite, without, write
 from tests.models.tiny_seq2seq import configure, randomized, save

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from edgebert.cli.verbs import VERBS
 from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Generation, Ranked, Scored
-from edgebert_runtime.decoding import Options
 from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.generation import Options
 
 # What the methods of engines that write take beside the options of a search.
 OWN = ("errors", "max_batch_tokens", "lookup", "split_sentences", "target_prefix", "source_language", "target_language")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edgebert.cli.generation import TABLE
-from edgebert_runtime.decoding.option_checks import CHECKS
+from edgebert_runtime.generation.option_parsers import CHECKS
 
 SHARED = {"texts": 1, "max_batch_tokens": None, "errors": "strict"}
 RESULT = {"text": "A", "tokens": [5, 6], "token_logprobs": [-0.33333334, -0.5], "score": -0.8333334}

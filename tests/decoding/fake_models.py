@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgebert_runtime.decoding.model import Floats, Ids, Top
+from edgebert_runtime.generation.step_model import Floats, Ids, Top
 
 Logits = Callable[[tuple[int, ...]], Floats]
 

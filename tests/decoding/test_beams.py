@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.decoding import Hypothesis, Options, search
-from edgebert_runtime.decoding.beams import select
-from edgebert_runtime.decoding.model import Top
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation import Hypothesis, Options
+from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation.beam_search import select
+from edgebert_runtime.generation.step_model import Top
 from tests.decoding.fake_models import Fake, Logits, noise, table
 
 EOS = 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgebert_runtime.decoding import Options
-from edgebert_runtime.decoding.option_checks import CHECKS
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation import Options
+from edgebert_runtime.generation.option_parsers import CHECKS
 
 WHOLE = ("max_new_tokens", "max_length", "num_beams", "num_return_sequences", "top_k")
 SHARES = ("top_p", "min_p", "typical_p")

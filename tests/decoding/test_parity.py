@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from edgebert_runtime.decoding import Hypothesis, Options, search
-from edgebert_runtime.decoding.history import History
-from edgebert_runtime.decoding.rules import rules_of
-from edgebert_runtime.decoding.sampling import warp
-from edgebert_runtime.decoding.warpers import chances
+from edgebert_runtime.generation import Hypothesis, Options
+from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation.logits_warpers import chances
+from edgebert_runtime.generation.sampler import warp
+from edgebert_runtime.generation.token_constraints import rules_of
+from edgebert_runtime.generation.token_history import History
 from tests.decoding.tiny_models import PAD, START, VOCAB, Rows, bart, generate, gpt2, marian, sample
 
 MODELS: dict[str, Callable[[int], Any]] = {"gpt2": gpt2, "marian": marian, "bart": bart}

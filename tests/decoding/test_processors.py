@@ -9,12 +9,14 @@ import pytest
 import torch
 from transformers.generation import logits_process as theirs
 
-from edgebert_runtime.decoding import Options, processors, warpers
-from edgebert_runtime.decoding.history import History
-from edgebert_runtime.decoding.model import Floats, Ids
-from edgebert_runtime.decoding.rules import rules_of
-from edgebert_runtime.decoding.sampling import shortlist
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation import Options
+from edgebert_runtime.generation import logits_processors as processors
+from edgebert_runtime.generation import logits_warpers as warpers
+from edgebert_runtime.generation.sampler import shortlist
+from edgebert_runtime.generation.step_model import Floats, Ids
+from edgebert_runtime.generation.token_constraints import rules_of
+from edgebert_runtime.generation.token_history import History
 
 VOCAB = 12
 SEEDS = range(20)

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.decoding.ranking import best_places, log_norms, log_softmax, top_of_logits, top_of_scores
 from edgebert_runtime.errors import EdgebertError
+from edgebert_runtime.generation.top_k import best_places, log_norms, log_softmax, top_of_logits, top_of_scores
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgebert_runtime.decoding import Options, search
-from edgebert_runtime.decoding.sampling import Sampler, warp
+from edgebert_runtime.generation import Options
+from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation.sampler import Sampler, warp
 from tests.decoding.fake_models import Fake, noise
 
 CHANCES = np.array([0.05, 0.4, 0.0, 0.25, 0.2, 0.1])

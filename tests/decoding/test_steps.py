@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.decoding import Hypothesis, Options, search, stream
-from edgebert_runtime.decoding.model import Floats
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
+from edgebert_runtime.generation import Hypothesis, Options, stream
+from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation.step_model import Floats
 from tests.decoding.fake_models import Fake, FakeTop, noise, table
 
 EOS, PAD = 0, 9

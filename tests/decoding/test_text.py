@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from edgebert_runtime.decoding import Hypothesis, TextStream, read_text
-from edgebert_runtime.decoding.text import first_of, held_back
+from edgebert_runtime.generation import Hypothesis, TextStream, read_text
+from edgebert_runtime.generation.text_streamer import first_of, held_back
 
 TEXT = "the cat sat on the mat, and the dog isn't barking at 12:30! naïve café 日本語 漢字 a😃é漢 👩‍👩‍👧 don't stop."
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from edgebert_runtime.decoding.model import Floats, Ids
+from edgebert_runtime.generation.step_model import Floats, Ids
 
 VOCAB, PAD, START = 50, 0, 1
 

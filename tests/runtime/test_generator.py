@@ -20,8 +20,9 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.models.gpt2 import Gpt2LanguageModel
 from edgebert_exporters import export_checkpoint
 from edgebert_runtime import Bundle, Generation, Generator
-from edgebert_runtime.decoding import Options, search
 from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.generation import Options
+from edgebert_runtime.generation import generate as search
 
 PROMPTS = ["the cat sat", "a", "sun and moon and sun and moon and", "rain in rain in the", "dog ran"]
 PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

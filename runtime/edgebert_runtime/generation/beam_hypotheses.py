@@ -6,7 +6,7 @@ import bisect
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from edgebert_runtime.decoding.hypothesis import FinishReason, normalised
+from edgebert_runtime.generation.hypothesis import FinishReason, normalised
 
 
 class End(NamedTuple):

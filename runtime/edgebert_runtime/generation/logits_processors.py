@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgebert_runtime.decoding.history import NO_TOKEN, History
-from edgebert_runtime.decoding.model import Floats, Ids
-from edgebert_runtime.decoding.options import AllowedTokens
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation.options import AllowedTokens
+from edgebert_runtime.generation.step_model import Floats, Ids
+from edgebert_runtime.generation.token_history import NO_TOKEN, History
 
 
 def repetition_penalty(scores: Floats, history: History, *, penalty: float) -> None:

@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgebert_runtime.decoding import processors
-from edgebert_runtime.decoding.history import History
-from edgebert_runtime.decoding.model import Floats, Ids, Top
-from edgebert_runtime.decoding.options import Options
+from edgebert_runtime.generation import logits_processors as processors
+from edgebert_runtime.generation.options import Options
+from edgebert_runtime.generation.step_model import Floats, Ids, Top
+from edgebert_runtime.generation.token_history import History
 
 MOST_SPARE = 64
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_runtime.decoding.model import Ids
+from edgebert_runtime.generation.step_model import Ids
 
 NO_TOKEN = -1
 

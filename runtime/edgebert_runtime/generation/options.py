@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgebert_runtime.decoding.option_checks import CHECKS
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation.option_parsers import CHECKS
 
 Mode = Literal["greedy", "sample", "beam"]
 AllowedTokens = Callable[[int, "list[int]"], Iterable[int]]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgebert_runtime.decoding.history import History
-from edgebert_runtime.decoding.hypothesis import Hypothesis
-from edgebert_runtime.decoding.model import Bools, Continues, ContinuesTop, Doubles, Floats, Ids, Top
-from edgebert_runtime.decoding.plan import Plan, stuck
-from edgebert_runtime.decoding.pool import End, Pool
-from edgebert_runtime.decoding.ranking import check_top, log_softmax, top_of_logits, top_of_scores
-from edgebert_runtime.decoding.text import Decode, TextStream
+from edgebert_runtime.generation.beam_hypotheses import End, Pool
+from edgebert_runtime.generation.hypothesis import Hypothesis
+from edgebert_runtime.generation.search_plan import Plan, stuck
+from edgebert_runtime.generation.step_model import Bools, Continues, ContinuesTop, Doubles, Floats, Ids, Top
+from edgebert_runtime.generation.text_streamer import Decode, TextStream
+from edgebert_runtime.generation.token_history import History
+from edgebert_runtime.generation.top_k import check_top, log_softmax, top_of_logits, top_of_scores
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@
 
 from __future__ import annotations
 
-from edgebert_runtime.decoding.hypothesis import FinishReason, Hypothesis
-from edgebert_runtime.decoding.model import Continues, ContinuesTop, Top
-from edgebert_runtime.decoding.options import Options
-from edgebert_runtime.decoding.search import search, stream
-from edgebert_runtime.decoding.steps import Step
-from edgebert_runtime.decoding.text import TextStream, read_text
+from edgebert_runtime.generation.generate import search, stream
+from edgebert_runtime.generation.greedy_and_sampling import Step
+from edgebert_runtime.generation.hypothesis import FinishReason, Hypothesis
+from edgebert_runtime.generation.options import Options
+from edgebert_runtime.generation.step_model import Continues, ContinuesTop, Top
+from edgebert_runtime.generation.text_streamer import TextStream, read_text
 
 __all__ = [
     "Continues",

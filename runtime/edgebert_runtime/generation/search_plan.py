@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_runtime.decoding.hypothesis import FinishReason
-from edgebert_runtime.decoding.model import Bools, Floats, Ids
-from edgebert_runtime.decoding.options import Options
-from edgebert_runtime.decoding.rules import Rules, as_ids, rules_of
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
+from edgebert_runtime.generation.hypothesis import FinishReason
+from edgebert_runtime.generation.options import Options
+from edgebert_runtime.generation.step_model import Bools, Floats, Ids
+from edgebert_runtime.generation.token_constraints import Rules, as_ids, rules_of
 
 
 @dataclass(frozen=True)

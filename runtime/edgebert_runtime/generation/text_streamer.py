@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from edgebert_runtime.decoding.hypothesis import Hypothesis
+from edgebert_runtime.generation.hypothesis import Hypothesis
 
 Decode = Callable[[Sequence[int]], str]
 

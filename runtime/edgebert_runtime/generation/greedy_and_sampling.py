@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_runtime.decoding.history import History
-from edgebert_runtime.decoding.hypothesis import FinishReason, Hypothesis
-from edgebert_runtime.decoding.model import Continues, ContinuesTop, Floats, Ids, Top
-from edgebert_runtime.decoding.plan import Plan, stuck
-from edgebert_runtime.decoding.ranking import check_top, log_norms, top_of_logits
-from edgebert_runtime.decoding.sampling import Sampler
-from edgebert_runtime.decoding.text import Decode, TextStream
+from edgebert_runtime.generation.hypothesis import FinishReason, Hypothesis
+from edgebert_runtime.generation.sampler import Sampler
+from edgebert_runtime.generation.search_plan import Plan, stuck
+from edgebert_runtime.generation.step_model import Continues, ContinuesTop, Floats, Ids, Top
+from edgebert_runtime.generation.text_streamer import Decode, TextStream
+from edgebert_runtime.generation.token_history import History
+from edgebert_runtime.generation.top_k import check_top, log_norms, top_of_logits
 
 
 @dataclass(frozen=True)

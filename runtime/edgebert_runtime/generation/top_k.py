@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from edgebert_runtime.decoding.model import Doubles, Floats, Ids, Top
 from edgebert_runtime.errors import EdgebertError
+from edgebert_runtime.generation.step_model import Doubles, Floats, Ids, Top
 
 STRIPES = 64
 NOT_FINITE = "the model gave logits that are not finite numbers; verify the bundle, or export it in fp32"

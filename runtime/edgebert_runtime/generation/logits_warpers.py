@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from edgebert_runtime.decoding.model import Floats
+from edgebert_runtime.generation.step_model import Floats
 
 MOST_OFTEN_ENOUGH = 1024
 

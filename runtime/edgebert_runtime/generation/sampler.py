@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.decoding import warpers
-from edgebert_runtime.decoding.model import Doubles, Floats, Ids
-from edgebert_runtime.decoding.options import Options
-from edgebert_runtime.decoding.ranking import best_places
+from edgebert_runtime.generation import logits_warpers as warpers
+from edgebert_runtime.generation.options import Options
+from edgebert_runtime.generation.step_model import Doubles, Floats, Ids
+from edgebert_runtime.generation.top_k import best_places
 
 BLOCK = 256
 

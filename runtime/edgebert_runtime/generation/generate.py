@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgebert_runtime.decoding.beams import search_beams
-from edgebert_runtime.decoding.hypothesis import Hypothesis
-from edgebert_runtime.decoding.model import Continues, Floats
-from edgebert_runtime.decoding.options import Options
-from edgebert_runtime.decoding.plan import Plan
-from edgebert_runtime.decoding.steps import Step, collect, stream_steps
-from edgebert_runtime.decoding.text import Decode
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.generation.beam_search import search_beams
+from edgebert_runtime.generation.greedy_and_sampling import Step, collect, stream_steps
+from edgebert_runtime.generation.hypothesis import Hypothesis
+from edgebert_runtime.generation.options import Options
+from edgebert_runtime.generation.search_plan import Plan
+from edgebert_runtime.generation.step_model import Continues, Floats
+from edgebert_runtime.generation.text_streamer import Decode
 
 
 def search(
