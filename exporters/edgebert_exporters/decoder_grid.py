@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgebert_exporters.grid import BATCHES, PADDINGS, Batch, Ints, choose, mask_row
 from edgebert_runtime.bundle.manifest import TensorSpec
-from edgebert_runtime.causal_graph import PAST
+from edgebert_runtime.decoders.causal_signature import PAST
 
 # Rows times columns at most, but for one row: a batch of five full contexts says no more than one of two, and takes
 # gigabytes.

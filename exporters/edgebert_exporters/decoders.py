@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edgebert_exporters.signature import past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
-from edgebert_runtime.causal_graph import LOGITS, PAST, PRESENT, TOP
+from edgebert_runtime.decoders.causal_signature import LOGITS, PAST, PRESENT, TOP
 from edgebert_runtime.session.session import Runnable, import_onnxruntime
 
 Array = npt.NDArray[Any]

@@ -45,7 +45,7 @@ from edgebert_exporters.samples import Sample, to_batches
 from edgebert_exporters.token_bytes import Counts
 from edgebert_exporters.translations import translated
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
-from edgebert_runtime.causal_graph import PRESENT, TOP
+from edgebert_runtime.decoders.causal_signature import PRESENT, TOP
 from edgebert_runtime.session.session import Runnable
 
 Doubles = npt.NDArray[np.float64]

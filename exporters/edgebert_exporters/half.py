@@ -26,9 +26,9 @@ from edgebert_exporters.linears import CONTRIB
 from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.signature import Signature
 from edgebert_runtime.bundle.manifest import TensorSpec
-from edgebert_runtime.causal_graph import PAST, PRESENT
+from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
+from edgebert_runtime.decoders.seq2seq_signature import CROSS
 from edgebert_runtime.errors import QuantizationError
-from edgebert_runtime.seq2seq_graph import CROSS
 
 # Operators that compute in float16 always.
 HALF = frozenset(

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from edgebert_exporters.decoders import adapt
 from edgebert_exporters.signature import Signature, forced_signature
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.causal_graph import LOGITS, TOP
-from edgebert_runtime.seq2seq_caches import GrowingPast, Past, SharedPast, SourceCache
-from edgebert_runtime.seq2seq_graph import Seq2SeqGraph
+from edgebert_runtime.decoders.causal_signature import LOGITS, TOP
+from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
 from edgebert_runtime.session.session import Runnable, open_session
 
 Array = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from edgebert_exporters.signature import past_of
 from edgebert_exporters.target_grid import target_grid
 from edgebert_exporters.translations import check_translations
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
-from edgebert_runtime.causal_graph import TOP
+from edgebert_runtime.decoders.causal_signature import TOP
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.session.session import Runnable, import_onnxruntime
 

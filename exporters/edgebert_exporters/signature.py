@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from edgebert_runtime.bundle.manifest import TensorSpec
-from edgebert_runtime.causal_graph import PAST, PRESENT
-from edgebert_runtime.seq2seq_graph import CROSS, TABLE
+from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
+from edgebert_runtime.decoders.seq2seq_signature import CROSS, TABLE
 
 if TYPE_CHECKING:
     from edgebert.models.seq2seq import Seq2SeqConfig  # which imports torch

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from edgebert_exporters.grid import Batch, Floats, Ints, Reference
 from edgebert_exporters.opened import ForcedTargets
 from edgebert_runtime.bundle.manifest import Manifest
+from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
+from edgebert_runtime.decoders.seq2seq_kv_cache import SourceCache
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.generation import Hypothesis, Options
 from edgebert_runtime.generation import generate as search
 from edgebert_runtime.inputs.batching import pad
-from edgebert_runtime.seq2seq_caches import SourceCache
-from edgebert_runtime.seq2seq_rows import TargetRows
 
 SOURCE_LENGTHS = (1, 3, 9, 17)
 BEAMS = (1, 4)

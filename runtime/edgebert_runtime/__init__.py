@@ -14,6 +14,7 @@ from edgebert_runtime import errors
 from edgebert_runtime.answerer import Answer, Answerer
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.classifier import Classification, Classifier
+from edgebert_runtime.decoders.scoring import Scored
 from edgebert_runtime.embedder import Embedder, EmbedResult
 from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import BundleError, EdgebertError
@@ -21,7 +22,6 @@ from edgebert_runtime.generator import Generator, Prefix
 from edgebert_runtime.mask_filler import Filling, MaskFiller
 from edgebert_runtime.multiple_choice import Choice, MultipleChoice
 from edgebert_runtime.reranker import Ranked, Reranker
-from edgebert_runtime.scoring import Scored
 from edgebert_runtime.session.session import importing
 from edgebert_runtime.tagger import Entity, Tagger
 from edgebert_runtime.translator import Translator

@@ -8,7 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.caches import Floats
+from edgebert_runtime.decoders.causal_kv_cache import Floats
+from edgebert_runtime.decoders.scoring import Scored, score_targets
+from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
+from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
 from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.generation import Hypothesis, Options, stream
@@ -18,10 +22,6 @@ from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
-from edgebert_runtime.scoring import Scored, score_targets
-from edgebert_runtime.seq2seq_caches import GrowingPast, Past, SharedPast, SourceCache
-from edgebert_runtime.seq2seq_graph import Seq2SeqGraph
-from edgebert_runtime.seq2seq_rows import TargetRows
 from edgebert_runtime.session.session import Runnable, open_session
 from edgebert_runtime.sources import Call, Passage, Source, SourceReader
 from edgebert_runtime.writer import Generation, Writer, check_budget, check_stream, numbered, pieces

@@ -22,9 +22,9 @@ from edgebert_exporters.target_grid import TARGETS, target_grid
 from edgebert_exporters.translations import check_translations, same, translated
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Limits
+from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, SharedPast
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.generation import Hypothesis
-from edgebert_runtime.seq2seq_caches import GrowingPast, SharedPast
 from tests.tiny import sizes
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edgebert_runtime.bundle.manifest import GraphSpec, TensorSpec
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
 from edgebert_runtime.errors import BundleError
-from edgebert_runtime.seq2seq_graph import Seq2SeqGraph
 from tests.runtime.fake_seq2seq import CROSS, HEAD, HEADS, PAST, graph_specs
 
 Specs = dict[str, GraphSpec]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import edgebert_runtime.translator as translator_module
 from edgebert_runtime import Generation, Translator
+from edgebert_runtime.decoders.seq2seq_kv_cache import SharedPast
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
-from edgebert_runtime.seq2seq_caches import SharedPast
 from tests.runtime.fake_seq2seq import EOS, POSITIONS, START, expected, fake_translator, sessions
 from tests.runtime.fakes import metaspace
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_runtime.caches import Cache, Floats, Ints
+from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, Ints
 from edgebert_runtime.generation.step_model import Continues, Doubles
 from edgebert_runtime.generation.top_k import log_norms
 from edgebert_runtime.inputs.batching import pad, plan_batches

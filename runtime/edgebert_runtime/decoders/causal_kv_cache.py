@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.causal_graph import LOGITS, CausalGraph
+from edgebert_runtime.decoders.causal_signature import LOGITS, CausalGraph
 from edgebert_runtime.session.io_binding import Binding
 from edgebert_runtime.session.session import Runnable, Session
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.caches import Cache, Floats, Ints, Outputs
-from edgebert_runtime.causal_graph import LOGITS, TOP
+from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, Ints, Outputs
+from edgebert_runtime.decoders.causal_signature import LOGITS, TOP
 from edgebert_runtime.generation import Top
 from edgebert_runtime.inputs.batching import pad
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgebert_runtime.bundle.manifest import GraphSpec, TensorSpec
-from edgebert_runtime.causal_graph import LOGITS, PAST, PRESENT, TOP, CausalGraph
+from edgebert_runtime.decoders.causal_signature import LOGITS, PAST, PRESENT, TOP, CausalGraph
 from edgebert_runtime.errors import BundleError
 
 CROSS = "cross_key_values"

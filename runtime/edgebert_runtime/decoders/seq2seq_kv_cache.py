@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.caches import Floats, Ints, Outputs
+from edgebert_runtime.decoders.causal_kv_cache import Floats, Ints, Outputs
+from edgebert_runtime.decoders.seq2seq_signature import TABLE, Seq2SeqGraph
 from edgebert_runtime.inputs.batching import pad
-from edgebert_runtime.seq2seq_graph import TABLE, Seq2SeqGraph
 from edgebert_runtime.session.io_binding import bind_to
 from edgebert_runtime.session.session import Runnable
 

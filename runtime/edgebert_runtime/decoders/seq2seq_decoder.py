@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.caches import Floats, Ints, Outputs
-from edgebert_runtime.causal_graph import LOGITS
-from edgebert_runtime.continuing import Continuing
-from edgebert_runtime.seq2seq_caches import Past, SourceCache
+from edgebert_runtime.decoders.causal_decoder import Continuing
+from edgebert_runtime.decoders.causal_kv_cache import Floats, Ints, Outputs
+from edgebert_runtime.decoders.causal_signature import LOGITS
+from edgebert_runtime.decoders.seq2seq_kv_cache import Past, SourceCache
 
 
 class TargetRows(Continuing):

@@ -1,0 +1,1 @@
+"""KV caches, and the step models that decode over them."""
