@@ -25,8 +25,8 @@ from safetensors.torch import load_file, save_file
 
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_runtime import KINDS, Bundle
-from edgebert_runtime.engine import Engine
 from edgebert_runtime.session.session import open_session
+from edgebert_runtime.tasks.engine import Engine
 
 ROOT = Path(__file__).parent.parent
 TEXTS, RUNS = 1000, 5

@@ -37,9 +37,9 @@ from edgebert.training.examples import IGNORED, Batch, Example, reader, same_len
 from edgebert.training.initial import initialize
 from edgebert.training.loop import Loss
 from edgebert.weight_files import by_canonical, misfit, open_file, read
-from edgebert_runtime.answerer import LEAST_ROOM
 from edgebert_runtime.errors import CheckpointError, InputError
 from edgebert_runtime.inputs.character_spans import plan_windows, strip
+from edgebert_runtime.tasks.answerer import LEAST_ROOM
 
 POOLERS = ("pooler.dense", "pooler")  # hidden layers of heads that pre-training has trained
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.entities import read_scheme
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.tasks.entity_aggregation import read_scheme
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.inputs.batching import pad, plan_batches
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
-from edgebert_runtime.translator import TOKENIZERS
+from edgebert_runtime.tasks.translator import TOKENIZERS
 
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.

@@ -11,21 +11,21 @@ import os
 from typing import Any
 
 from edgebert_runtime import errors
-from edgebert_runtime.answerer import Answer, Answerer
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
-from edgebert_runtime.classifier import Classification, Classifier
 from edgebert_runtime.decoders.scoring import Scored
-from edgebert_runtime.embedder import Embedder, EmbedResult
-from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import BundleError, EdgebertError
-from edgebert_runtime.generator import Generator, Prefix
-from edgebert_runtime.mask_filler import Filling, MaskFiller
-from edgebert_runtime.multiple_choice import Choice, MultipleChoice
-from edgebert_runtime.reranker import Ranked, Reranker
 from edgebert_runtime.session.session import importing
-from edgebert_runtime.tagger import Entity, Tagger
-from edgebert_runtime.translator import Translator
-from edgebert_runtime.writer import Generation
+from edgebert_runtime.tasks.answerer import Answer, Answerer
+from edgebert_runtime.tasks.classifier import Classification, Classifier
+from edgebert_runtime.tasks.embedder import Embedder, EmbedResult
+from edgebert_runtime.tasks.engine import Engine
+from edgebert_runtime.tasks.generator import Generator, Prefix
+from edgebert_runtime.tasks.mask_filler import Filling, MaskFiller
+from edgebert_runtime.tasks.multiple_choice import Choice, MultipleChoice
+from edgebert_runtime.tasks.reranker import Ranked, Reranker
+from edgebert_runtime.tasks.tagger import Entity, Tagger
+from edgebert_runtime.tasks.text_engine import Generation
+from edgebert_runtime.tasks.translator import Translator
 
 __all__ = [
     "Answer",

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_runtime.answerer import Answerer
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.classifier import Classifier
-from edgebert_runtime.embedder import Embedder
-from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.generator import Generator
-from edgebert_runtime.mask_filler import MaskFiller
-from edgebert_runtime.multiple_choice import MultipleChoice
-from edgebert_runtime.reranker import Reranker
-from edgebert_runtime.tagger import Tagger
-from edgebert_runtime.translator import Translator
+from edgebert_runtime.tasks.answerer import Answerer
+from edgebert_runtime.tasks.classifier import Classifier
+from edgebert_runtime.tasks.embedder import Embedder
+from edgebert_runtime.tasks.engine import Engine
+from edgebert_runtime.tasks.generator import Generator
+from edgebert_runtime.tasks.mask_filler import MaskFiller
+from edgebert_runtime.tasks.multiple_choice import MultipleChoice
+from edgebert_runtime.tasks.reranker import Reranker
+from edgebert_runtime.tasks.tagger import Tagger
+from edgebert_runtime.tasks.translator import Translator
 
 SEED = 7
 SENTENCES = 256

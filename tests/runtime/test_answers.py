@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime import Answer, Answerer
-from edgebert_runtime.answers import normalizer, read_words, search
 from edgebert_runtime.inputs.character_spans import plan_windows, snap
+from edgebert_runtime.tasks.answer_spans import normalizer, read_words, search
 from tests.runtime.fakes import KINDS, RowSession, both, make_answerer
 
 WORD = st.sampled_from("the cat sat berlin catting parisxq zzz . ,".split())

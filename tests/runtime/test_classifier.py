@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert.checkpoints import open_checkpoint
 from edgebert_runtime import Bundle, Classifier
-from edgebert_runtime.engine import WINDOW
 from edgebert_runtime.errors import BundleError, InputError, LimitError
+from edgebert_runtime.tasks.engine import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 TEXTS = ["the cat sat on a mat.", "", " ", "the dog ran", "cat and dog in rain and rain", "[SEP] é 日 zzz", "a" * 500]

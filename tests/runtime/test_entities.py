@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.entities import ELECTRA, Part, find, group, judge, merge, read_scheme, stitch
 from edgebert_runtime.inputs.character_spans import plan_windows
+from edgebert_runtime.tasks.entity_aggregation import ELECTRA, Part, find, group, judge, merge, read_scheme, stitch
 
 KINDS = {"X": "BIESx", "Y": "biesy"}  # a letter for each label; plain labels continue like I
 LETTERS = {f"{prefix}-{kind}": letters[at] for kind, letters in KINDS.items() for at, prefix in enumerate("BIES")}

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import edgebert_runtime
 from edgebert_runtime import Bundle, Filling, MaskFiller
-from edgebert_runtime.engine import WINDOW
 from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.tasks.engine import WINDOW
 from tests.runtime.conftest import Logits, Tiny, changed, scripted
 from tests.tiny import VOCAB as VOCABULARY
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import edgebert_runtime
 from edgebert_runtime import Bundle, Reranker
-from edgebert_runtime.engine import WINDOW
 from edgebert_runtime.errors import BundleError, InputError, LimitError
+from edgebert_runtime.tasks.engine import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 QUERY = "the cat sat on a mat"

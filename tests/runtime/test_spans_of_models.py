@@ -17,9 +17,9 @@ from transformers import BertForTokenClassification, PreTrainedTokenizerFast, pi
 
 import edgebert_runtime
 from edgebert_runtime import Answerer, Bundle, Tagger
-from edgebert_runtime.answers import normalizer, read_words, search
-from edgebert_runtime.entities import AGGREGATIONS
 from edgebert_runtime.errors import BundleError
+from edgebert_runtime.tasks.answer_spans import normalizer, read_words, search
+from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
 
 TEXTS = ["the cat  sat on Zé mat.", "", "日本 é dog?", "sun moon running in [rain] " * 9, "xyzzy", "Cafe\u0301 the"]
 LIMIT = 40

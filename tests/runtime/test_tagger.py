@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast, pipeline
 
 from edgebert_runtime import Entity, Tagger
-from edgebert_runtime.engine import WINDOW
-from edgebert_runtime.entities import AGGREGATIONS
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError
+from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
 from tests.runtime.fakes import KINDS, RowSession, fake_bundle, random_logits, wordpiece
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import edgebert_runtime.translator as translator_module
+import edgebert_runtime.tasks.translator as translator_module
 from edgebert_runtime import Generation, Translator
 from edgebert_runtime.decoders.seq2seq_kv_cache import SharedPast
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs.character_spans import strip
 from edgebert_runtime.inputs.detokenizer import Spelling
 from edgebert_runtime.inputs.validation import Item, check_text, check_whole, iterate
-from edgebert_runtime.rows import Options, Row, TextOptions, Work
-from edgebert_runtime.scores import best
+from edgebert_runtime.tasks.activations import best
+from edgebert_runtime.tasks.engine import Engine, Floats, Progress
+from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

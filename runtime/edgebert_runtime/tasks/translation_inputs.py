@@ -13,7 +13,7 @@ from edgebert_runtime.inputs.language_tokens import Direction, Languages
 from edgebert_runtime.inputs.sentence_splitter import Sentences, split_sentences
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import Item, TokenIds, check_ids, check_text, refuse
-from edgebert_runtime.rows import Options as TextOptions
+from edgebert_runtime.tasks.requests import Options as TextOptions
 
 # New tokens where nobody says how many: so many for each of the source, and so many more.
 PER_TOKEN, MORE = 3, 16

@@ -17,9 +17,9 @@ from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.character_spans import plan_windows
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
 from edgebert_runtime.inputs.validation import Item, check_choice, check_ids, check_text, check_whole, refuse
-from edgebert_runtime.rows import Options, Row, TextOptions, Work, feed
 from edgebert_runtime.session.batch_executor import Workers
 from edgebert_runtime.session.session import Runnable, check_process
+from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work, feed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

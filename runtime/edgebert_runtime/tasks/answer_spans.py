@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.entities import group
 from edgebert_runtime.inputs.character_spans import divide, snap
+from edgebert_runtime.tasks.entity_aggregation import group
 
 Doubles = NDArray[np.float64]
 # For the start and the end of an answer: a number for "no answer", then one for each context token of a window.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgebert_runtime.engine import Engine, Floats, Progress
-from edgebert_runtime.entities import AGGREGATIONS, Found, Judged, find, judge, read_scheme, stitch
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.character_spans import origins, snap
 from edgebert_runtime.inputs.validation import check_choice, check_text, iterate, refuse
-from edgebert_runtime.rows import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.engine import Engine, Floats, Progress
+from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS, Found, Judged, find, judge, read_scheme, stitch
+from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

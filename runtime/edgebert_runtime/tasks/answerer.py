@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgebert_runtime.answers import Ends, Span, no_answer, normalizer, read_words, search
-from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs.character_spans import origins
 from edgebert_runtime.inputs.validation import check_text, check_whole, iterate
-from edgebert_runtime.rows import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.answer_spans import Ends, Span, no_answer, normalizer, read_words, search
+from edgebert_runtime.tasks.engine import Engine, Floats, Progress
+from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import check_whole, iterate
-from edgebert_runtime.rows import Row, TextOptions, Work, single
-from edgebert_runtime.scores import best, sigmoid, softmax
+from edgebert_runtime.tasks.activations import best, sigmoid, softmax
+from edgebert_runtime.tasks.engine import Engine, Floats, Progress
+from edgebert_runtime.tasks.requests import Row, TextOptions, Work, single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -13,7 +13,6 @@ from edgebert_runtime.decoders.scoring import Scored, score_targets
 from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
 from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
 from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
-from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.generation import Hypothesis, Options, stream
 from edgebert_runtime.generation import generate as search
@@ -23,8 +22,9 @@ from edgebert_runtime.inputs.language_tokens import Languages
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Runnable, open_session
-from edgebert_runtime.sources import Call, Passage, Source, SourceReader
-from edgebert_runtime.writer import Generation, Writer, check_budget, check_stream, numbered, pieces
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.text_engine import Generation, Writer, check_budget, check_stream, numbered, pieces
+from edgebert_runtime.tasks.translation_inputs import Call, Passage, Source, SourceReader
 
 TOKENIZERS = SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer.json", "target_tokenizer.json"
 # Tokens of the sources of a batch, each counted for every beam, padding included.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.engine import Engine, Floats, Progress
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import Item, check_choice, iterate
-from edgebert_runtime.rows import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.engine import Engine, Floats, Progress
+from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

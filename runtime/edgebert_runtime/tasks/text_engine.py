@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgebert_runtime.engine import Engine
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import check_whole
+from edgebert_runtime.tasks.engine import Engine
 
 
 @dataclass(frozen=True)

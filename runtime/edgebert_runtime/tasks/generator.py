@@ -10,13 +10,13 @@ from edgebert_runtime.decoders.causal_decoder import Lookup, Rows, prefill
 from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, GrowingCache, SharedCache
 from edgebert_runtime.decoders.causal_signature import PAST, CausalGraph
 from edgebert_runtime.decoders.scoring import Scored, score_rows
-from edgebert_runtime.engine import Progress
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Continues, Options, stream
 from edgebert_runtime.generation import generate as search
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Session
-from edgebert_runtime.writer import Writer, check_budget, check_stream, numbered, pieces
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.text_engine import Writer, check_budget, check_stream, numbered, pieces
 
 MAX_NEW_TOKENS = 128
 # Tokens of a batch, those to come included, that are remembered at a time: 75 kB each for GPT-2.

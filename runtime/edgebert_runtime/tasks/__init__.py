@@ -1,0 +1,1 @@
+"""Engines: one file a task, over one base."""
