@@ -54,7 +54,7 @@ def decoder_grid(
     """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and more new tokens, up to ``max_tokens``, after pasts of 0 and more.
 
     For ``portable`` past and new tokens go through all kinds of padding in turn, as in an encoder. For ``cpu`` they
-    are the three kinds of calls that :func:`~edgebert_exporters.signature.decoder_signature` names.
+    are the three kinds of calls that :func:`~edgebert_exporters.graphs.signatures.decoder_signature` names.
     """
     rng = np.random.default_rng(seed)
     pasts = Pasts([spec for spec in inputs if spec.name.startswith(PAST)], seed)

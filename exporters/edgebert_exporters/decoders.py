@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.signature import past_of
+from edgebert_exporters.graphs.signatures import past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import LOGITS, PAST, PRESENT, TOP
 from edgebert_runtime.session.session import Runnable, import_onnxruntime

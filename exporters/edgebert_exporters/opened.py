@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.decoders import adapt
-from edgebert_exporters.signature import Signature, forced_signature
+from edgebert_exporters.graphs.signatures import Signature, forced_signature
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoders.causal_signature import LOGITS, TOP
 from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache

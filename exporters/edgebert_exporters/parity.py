@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.decoder_grid import decoder_grid
+from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.greedy import check_greedy
 from edgebert_exporters.grid import Batch, Floats, Reference, encoder_grid, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.opened import ForcedTargets, interface, open_graphs
-from edgebert_exporters.signature import past_of
 from edgebert_exporters.target_grid import target_grid
 from edgebert_exporters.translations import check_translations
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec

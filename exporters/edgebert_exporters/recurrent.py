@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.int8 import quantize_columns
 from edgebert_exporters.linears import CONTRIB
-from edgebert_exporters.rewriter import Rewriter
 
 # Which inputs of a node are the matrices, that of the input and that of the state.
 MATRICES = (1, 2)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from edgebert.checkpoints import open_checkpoint
+from edgebert_exporters.graphs.signatures import arguments
+from edgebert_exporters.graphs.task_models import prepare
 from edgebert_exporters.grid import Batch, Floats, Reference
-from edgebert_exporters.signature import arguments
-from edgebert_exporters.tasks import prepare
 
 
 def load_reference(

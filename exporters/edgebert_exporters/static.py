@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.int8 import common_factor, quantize_columns
 from edgebert_exporters.linears import Floats, Linear, Weight
 from edgebert_exporters.ranges import uint8_steps
-from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.tables import lookup_rows
 
 # Of a hundred channels behind a GELU, how many are brought down.

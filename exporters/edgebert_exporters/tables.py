@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from edgebert_exporters.blocks import Blocks, quantize_blocks
+from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.int8 import multiply, quantize_columns, rounding_of
 from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table, Weight
-from edgebert_exporters.rewriter import Rewriter
 
 # Numbers of a row of a table that have one scale, at most and at least; the kernels take powers of two only.
 TABLE_BLOCK, LEAST_BLOCK = 128, 16

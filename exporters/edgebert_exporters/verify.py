@@ -63,8 +63,8 @@ def against_checkpoint(
     progress: Progress,
 ) -> dict[str, Any]:
     """Compare a session with the reference that the checkpoint holds."""
+    from edgebert_exporters.graphs.task_models import OPTIONS
     from edgebert_exporters.reference import load_reference, reference_of
-    from edgebert_exporters.tasks import OPTIONS
 
     manifest = bundle.manifest
     options = {name: manifest.settings[name] for name in OPTIONS[manifest.task]}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from edgebert_exporters.signature import Signature
+from edgebert_exporters.graphs.signatures import Signature
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec, Manifest
 from edgebert_runtime.bundle.reader import sha256
 from edgebert_runtime.errors import ExportError

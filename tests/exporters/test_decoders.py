@@ -17,10 +17,10 @@ import transformers
 import edgebert_exporters.export as export_module
 from edgebert.checkpoints import open_checkpoint
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
-from edgebert_exporters.graph_modules import RankedDecoder
-from edgebert_exporters.rendering import render
-from edgebert_exporters.signature import decoder_signature
-from edgebert_exporters.tasks import prepare
+from edgebert_exporters.graphs.decoder_modules import RankedDecoder
+from edgebert_exporters.graphs.onnx_export import render
+from edgebert_exporters.graphs.signatures import decoder_signature
+from edgebert_exporters.graphs.task_models import prepare
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import ExportError, ParityError
 from tests.tiny import sizes, write_checkpoint

@@ -23,11 +23,12 @@ from edgebert.models.elmo import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.models.heads import POOLINGS, SentenceEncoder
 from edgebert.models.operators import recurrence
 from edgebert.training import Recipe, initialize, save_checkpoint, train
-from edgebert_exporters import export_checkpoint, rendering, verify_bundle
+from edgebert_exporters import export_checkpoint, verify_bundle
+from edgebert_exporters.graphs import onnx_export as rendering
+from edgebert_exporters.graphs.onnx_export import TARGETS, render
+from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.parity import TOLERANCE
 from edgebert_exporters.reference import load_reference
-from edgebert_exporters.rendering import TARGETS, render
-from edgebert_exporters.signature import Signature
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ParityError

@@ -15,12 +15,12 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.elmo import Elmo, ElmoConfig
 from edgebert.models.heads import SentenceEncoder
+from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.onnx_export import render
+from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.int8 import quantize_columns
 from edgebert_exporters.linears import CONTRIB
 from edgebert_exporters.recurrent import lstms, quantize_lstm
-from edgebert_exporters.rendering import render
-from edgebert_exporters.rewriter import Rewriter
-from edgebert_exporters.signature import encoder_signature
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 
 Floats = npt.NDArray[np.float32]

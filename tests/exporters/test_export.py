@@ -16,10 +16,10 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert import Bert
 from edgebert.models.heads import POOLINGS, SentenceEncoder
 from edgebert_exporters import export_checkpoint
+from edgebert_exporters.graphs.onnx_export import IR_VERSION, OPSET, check_signature, render
+from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.parity import TOLERANCE
 from edgebert_exporters.reference import load_reference
-from edgebert_exporters.rendering import IR_VERSION, OPSET, check_signature, render
-from edgebert_exporters.signature import encoder_signature
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, IntegrityError, ParityError
 from tests.tiny import CONFIG, write_checkpoint

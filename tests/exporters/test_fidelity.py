@@ -24,6 +24,7 @@ from edgebert_exporters.fidelity import (
     vectors_of,
 )
 from edgebert_exporters.golden import check_golden
+from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.grid import Batch
 from edgebert_exporters.parity import Worst
 from edgebert_exporters.samples import (
@@ -35,7 +36,6 @@ from edgebert_exporters.samples import (
     to_batches,
     to_samples,
 )
-from edgebert_exporters.signature import encoder_signature
 from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError

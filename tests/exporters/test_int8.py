@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors import safe_open
 
+from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.int8 import BOUNDED, MARGIN, Moving, quantize_columns, rewrite_columns, smoothing
 from edgebert_exporters.linears import linears, weights
-from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.tables import rewrite_table, rewrite_tied_rows
 
 Floats = npt.NDArray[np.float32]

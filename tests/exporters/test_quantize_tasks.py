@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import edgebert_exporters.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.blocks import quantize_blocks
-from edgebert_exporters.signature import ENCODER_TASKS
+from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.tables import table_block
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.linears import linears, weights
 from edgebert_exporters.ranges import Histogram, uint8_steps
-from edgebert_exporters.rewriter import Rewriter
 from edgebert_exporters.static import (
     MOST_BIAS,
     capping,

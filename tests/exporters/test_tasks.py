@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 import edgebert_exporters.export as export_module
 from edgebert import head_names
 from edgebert_exporters import export_checkpoint, verify_bundle
+from edgebert_exporters.graphs.onnx_export import render
+from edgebert_exporters.graphs.signatures import ENCODER_TASKS, TASKS
 from edgebert_exporters.reference import load_reference
-from edgebert_exporters.rendering import render
 from edgebert_exporters.schemes import WRITING
-from edgebert_exporters.signature import ENCODER_TASKS, TASKS
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import CheckpointError, ExportError, ParityError
 from tests.conftest import LABELS

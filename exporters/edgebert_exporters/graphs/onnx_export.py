@@ -14,8 +14,8 @@ import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.operators import rendering
-from edgebert_exporters.rewriter import Rewriter
-from edgebert_exporters.signature import Signature, arguments, past_of
+from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.signatures import Signature, arguments, past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ExportError
 

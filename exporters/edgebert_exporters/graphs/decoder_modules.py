@@ -17,7 +17,7 @@ Best = tuple[Tensor, Tensor, Tensor]
 
 
 class RankedDecoder(nn.Module):
-    """What :func:`~edgebert_exporters.signature.decoder_signature` describes."""
+    """What :func:`~edgebert_exporters.graphs.signatures.decoder_signature` describes."""
 
     def __init__(self, model: Gpt2LanguageModel) -> None:
         super().__init__()

@@ -13,8 +13,8 @@ from edgebert.models.elmo import Elmo
 from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.heads import POOLINGS, SentenceEncoder
 from edgebert.models.seq2seq import Seq2Seq
-from edgebert_exporters.graph_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
-from edgebert_exporters.signature import (
+from edgebert_exporters.graphs.decoder_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
+from edgebert_exporters.graphs.signatures import (
     TASKS,
     Signature,
     decoder_signature,

@@ -1,0 +1,1 @@
+"""ONNX graphs: their signatures, their export from PyTorch, and their editing."""
