@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgebert_exporters.bundles.atomic_folder import explain
 from edgebert_exporters.fidelity import decisive
 from edgebert_exporters.gates import advice, slowdown
 from edgebert_exporters.plots import bars, histogram, stacked
-from edgebert_exporters.staging import explain
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
 

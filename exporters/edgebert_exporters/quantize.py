@@ -10,6 +10,8 @@ from typing import Any
 
 from edgebert import __version__
 from edgebert_exporters.blocks import DEFAULT_BLOCK
+from edgebert_exporters.bundles.atomic_folder import staged
+from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.calibration import open_models
 from edgebert_exporters.gates import Gates
 from edgebert_exporters.golden import golden_sample
@@ -24,8 +26,6 @@ from edgebert_exporters.rewriting import Quantizer
 from edgebert_exporters.samples import Sample, sample_rows, to_samples
 from edgebert_exporters.schemes import DEFAULT_ROUNDING, FLOAT16, MIN_AGREEMENT, Form, Scheme, choose_scheme, scheme_of
 from edgebert_exporters.sensitivity import SAMPLES, Judge, measure_choices, table, within_budget
-from edgebert_exporters.staging import staged
-from edgebert_exporters.writing import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_runtime.bundle.manifest import Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from edgebert_exporters.bundles.bundle_files import fingerprint, tensors
 from edgebert_exporters.decoder_grid import Pasts
 from edgebert_exporters.decoders import Decoder
 from edgebert_exporters.evaluation import evaluate
@@ -24,7 +25,6 @@ from edgebert_exporters.opened import interface, open_graphs
 from edgebert_exporters.parity import Progress
 from edgebert_exporters.samples import Sample
 from edgebert_exporters.token_bytes import token_bytes
-from edgebert_exporters.writing import fingerprint, tensors
 from edgebert_runtime.bundle.manifest import Limits, Manifest
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session.session import Runnable

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-import edgebert_exporters.staging as staging
-from edgebert_exporters.staging import staged
+import edgebert_exporters.bundles.atomic_folder as staging
+from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_runtime.errors import ExportError
 
 
@@ -152,7 +152,7 @@ def test_every_failing_system_call(name: str, n: int, old: Path, monkeypatch: py
 KILLED = """
 import os, sys
 from pathlib import Path
-from edgebert_exporters.staging import staged
+from edgebert_exporters.bundles.atomic_folder import staged
 def fill(folder):
     for name in ("edgebert.json", "model.onnx"):
         (folder / name).write_text("new")
