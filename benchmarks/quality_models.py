@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 import edgebert
 from edgebert_exporters.fidelity import cosines, nearest
+from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
 from edgebert_exporters.metrics import Doubles, Interval, bootstrap, mean, perplexity, ratio, wilson
-from edgebert_exporters.opened import interface, open_graphs
-from edgebert_exporters.samples import sample_rows, to_batches, to_samples
 from edgebert_runtime import Bundle
 
 ROOT = Path(__file__).parent.parent

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.decoders import Decoder
-from edgebert_exporters.grid import Batch
+from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.decoder_adapter import Decoder
+from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.linears import Floats
-from edgebert_exporters.opened import open_graphs
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.session.session import Runnable, import_onnxruntime, open_session
 

@@ -1,7 +1,7 @@
 """The batches on which a decoder must agree with its reference: prompts, and new tokens after a past.
 
 Past and present are given as the reference has them, a column for each column of the mask, whatever the target;
-:mod:`edgebert_exporters.decoders` turns them into what a graph takes.
+:mod:`edgebert_exporters.inference.decoder_adapter` turns them into what a graph takes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.grid import BATCHES, PADDINGS, Batch, Ints, choose, mask_row
+from edgebert_exporters.inference.batch import BATCHES, PADDINGS, Batch, Ints, choose, mask_row
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST
 

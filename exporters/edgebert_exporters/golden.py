@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.fidelity import cosines, judged
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.opened import interface
-from edgebert_exporters.samples import source_tokenizer
+from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.sample_texts import source_tokenizer
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import IntegrityError
 from edgebert_runtime.session.session import Runnable
@@ -26,7 +26,7 @@ GOLDEN_TARGET = (0, 1, 2)
 def golden_sample(bundle: Bundle, session: Runnable) -> dict[str, Any]:
     """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again.
 
-    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.opened.open_graphs` opens them.
+    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens them.
     """
     manifest = bundle.manifest
     ids = source_tokenizer(bundle).encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.fidelity import judged
-from edgebert_exporters.grid import Batch, real_outputs, row_outputs, rows_alone
-from edgebert_exporters.opened import interface
+from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.sample_texts import MASK_EVERY, Sample, to_batches
 from edgebert_exporters.parity import Worst
-from edgebert_exporters.samples import MASK_EVERY, Sample, to_batches
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.session.session import Runnable
 
@@ -23,7 +23,7 @@ TARGET_TOKENS = 8
 def batch_invariance(session: Runnable, manifest: Manifest, rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
     """Run random rows of random lengths in batches that are padded on the right, and each of them alone.
 
-    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.opened.open_graphs` opens them.
+    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens them.
 
     Returns:
         How many ``rows`` there were, how many of them are ``identical``, bit for bit, and the ``max_difference`` of

@@ -11,11 +11,19 @@ import numpy as np
 
 from edgebert_exporters.decoder_grid import decoder_grid
 from edgebert_exporters.graphs.signatures import past_of
-from edgebert_exporters.greedy import check_greedy
-from edgebert_exporters.grid import Batch, Floats, Reference, encoder_grid, real_outputs, row_outputs, rows_alone
-from edgebert_exporters.opened import ForcedTargets, interface, open_graphs
+from edgebert_exporters.inference.batch import (
+    Batch,
+    Floats,
+    Reference,
+    encoder_grid,
+    real_outputs,
+    row_outputs,
+    rows_alone,
+)
+from edgebert_exporters.inference.graph_runner import ForcedTargets, interface, open_graphs
+from edgebert_exporters.inference.greedy import check_greedy
+from edgebert_exporters.inference.translation import check_translations
 from edgebert_exporters.target_grid import target_grid
-from edgebert_exporters.translations import check_translations
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import TOP
 from edgebert_runtime.errors import ParityError

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgebert_exporters.fidelity import Agreement, decisive, judged, vectors_of
-from edgebert_exporters.grid import Floats
+from edgebert_exporters.inference.batch import Floats
+from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.linears import Weight
-from edgebert_exporters.opened import interface
 from edgebert_exporters.parity import Progress
 from edgebert_exporters.plan import Plan
-from edgebert_exporters.samples import Sample, to_batches
 from edgebert_exporters.schemes import FLOAT32, Form
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError

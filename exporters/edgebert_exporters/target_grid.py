@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from edgebert_exporters.decoder_grid import BEST
-from edgebert_exporters.grid import Batch, choose, encoder_grid
+from edgebert_exporters.inference.batch import Batch, choose, encoder_grid
 from edgebert_runtime.bundle.manifest import Limits
 
 # Lengths of targets, which take turns; one of all positions comes with the longest sources.
@@ -15,7 +15,7 @@ TARGETS = (1, 2, 7)
 
 
 def target_grid(limits: Limits, vocab_size: int, seed: int = 0) -> Iterator[Batch]:
-    """Yield the sources of :func:`~edgebert_exporters.grid.encoder_grid`, each batch with targets of one length.
+    """Yield the sources of :func:`~edgebert_exporters.inference.batch.encoder_grid`, each batch with targets of one length.
 
     ``vocab_size`` is that of the targets. A single source also comes with a target that takes all positions.
     """

@@ -8,8 +8,8 @@ from typing import Any
 
 from edgebert_exporters.fidelity import Agreement, vectors_of
 from edgebert_exporters.golden import check_golden
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.opened import interface, open_graphs
+from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.parity import TOLERANCE, Progress, batches_of, check_reference, check_rows_alone, silent
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ParityError
@@ -64,7 +64,7 @@ def against_checkpoint(
 ) -> dict[str, Any]:
     """Compare a session with the reference that the checkpoint holds."""
     from edgebert_exporters.graphs.task_models import OPTIONS
-    from edgebert_exporters.reference import load_reference, reference_of
+    from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
 
     manifest = bundle.manifest
     options = {name: manifest.settings[name] for name in OPTIONS[manifest.task]}

@@ -25,9 +25,8 @@ from edgebert_exporters.fidelity import (
 )
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.graphs.signatures import encoder_signature
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.parity import Worst
-from edgebert_exporters.samples import (
+from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.sample_texts import (
     MASK_EVERY,
     Sample,
     mask_id,
@@ -36,6 +35,7 @@ from edgebert_exporters.samples import (
     to_batches,
     to_samples,
 )
+from edgebert_exporters.parity import Worst
 from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError

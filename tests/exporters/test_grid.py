@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgebert_exporters.grid import (
+from edgebert_exporters.inference.batch import (
     BATCHES,
     CHOSEN_TOKENS,
     PADDINGS,

@@ -13,9 +13,9 @@ import pytest
 import edgebert_exporters.rewriting as rewriting_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.calibration import Largest, observe
+from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
 from edgebert_exporters.int8 import rewrite_columns
 from edgebert_exporters.report import SHAPES
-from edgebert_exporters.samples import Sample, sample_rows, sample_texts, to_batches
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
 from tests.tiny import CONFIG

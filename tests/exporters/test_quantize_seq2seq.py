@@ -17,9 +17,16 @@ import edgebert_exporters.report as report_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.fidelity import PROMPTS, translation
 from edgebert_exporters.golden import check_golden
+from edgebert_exporters.inference.graph_runner import open_graphs
+from edgebert_exporters.inference.sample_texts import (
+    MOST_TRANSLATIONS,
+    TARGET_TOKENS,
+    Sample,
+    sample_rows,
+    to_batches,
+    to_samples,
+)
 from edgebert_exporters.linears import weights
-from edgebert_exporters.opened import open_graphs
-from edgebert_exporters.samples import MOST_TRANSLATIONS, TARGET_TOKENS, Sample, sample_rows, to_batches, to_samples
 from edgebert_exporters.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
 from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.errors import IntegrityError, QuantizationError

@@ -14,7 +14,7 @@ import pytest
 
 import edgebert_exporters.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
-from edgebert_exporters.reference import load_reference
+from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import BundleError, IntegrityError
 from tests.conftest import FORMS

@@ -19,7 +19,7 @@ from tokenizers import normalizers
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.heads import SentenceEncoder
 from edgebert_exporters import export_checkpoint
-from edgebert_exporters.reference import load_reference
+from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, Embedder, MaskFiller
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME
 from edgebert_runtime.bundle.reader import sha256

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.graphs.signatures import past_of
-from edgebert_exporters.grid import Batch, Floats, Ints, Reference
+from edgebert_exporters.inference.batch import Batch, Floats, Ints, Reference
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.inputs.batching import pad

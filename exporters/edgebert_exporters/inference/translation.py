@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.grid import Batch, Floats, Ints, Reference
-from edgebert_exporters.opened import ForcedTargets
+from edgebert_exporters.inference.batch import Batch, Floats, Ints, Reference
+from edgebert_exporters.inference.graph_runner import ForcedTargets
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
 from edgebert_runtime.decoders.seq2seq_kv_cache import SourceCache

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_exporters.grid import Batch
-from edgebert_exporters.opened import ForcedTargets, open_graphs
-from edgebert_exporters.translations import translated
+from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.graph_runner import ForcedTargets, open_graphs
+from edgebert_exporters.inference.translation import translated
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.inputs.batching import pad, plan_batches

@@ -12,7 +12,7 @@ import torch
 from edgebert.checkpoints import open_checkpoint
 from edgebert_exporters.graphs.signatures import arguments
 from edgebert_exporters.graphs.task_models import prepare
-from edgebert_exporters.grid import Batch, Floats, Reference
+from edgebert_exporters.inference.batch import Batch, Floats, Reference
 
 
 def load_reference(

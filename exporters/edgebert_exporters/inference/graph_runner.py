@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.decoders import adapt
 from edgebert_exporters.graphs.signatures import Signature, forced_signature
+from edgebert_exporters.inference.decoder_adapter import adapt
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoders.causal_signature import LOGITS, TOP
 from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
@@ -34,7 +34,7 @@ def interface(manifest: Manifest) -> Signature:
 def open_graphs(folder: Path, manifest: Manifest, opener: Opener = open_session, *, twins: bool = False) -> Runnable:
     """Open the graphs of a bundle.
 
-    One with a past runs on columns (:mod:`edgebert_exporters.decoders`), and an encoder with its decoder on sources
+    One with a past runs on columns (:mod:`edgebert_exporters.inference.decoder_adapter`), and an encoder with its decoder on sources
     and targets that are given; with ``twins`` in a way that gets the cache into disorder if it can.
     """
     if "decoder" in manifest.graphs:

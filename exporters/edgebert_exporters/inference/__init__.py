@@ -1,0 +1,1 @@
+"""Running graphs and PyTorch references on the same inputs."""
