@@ -23,7 +23,7 @@ from quality_models import MODELS, Figures, Model, Options
 
 import edgebert
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from edgebert_exporters.fidelity import decisive
+from edgebert_exporters.fidelity.agreement import decisive
 
 BEGIN, END = "<!-- made by benchmarks/quality.py -->", "<!-- end -->"
 HEADS = (

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 import edgebert_runtime
-from edgebert_exporters.fidelity import nearest
+from edgebert_exporters.fidelity.agreement import nearest
+from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.labelled import Examples, Row
 from edgebert_exporters.metrics import (
     Doubles,
@@ -46,7 +47,6 @@ from edgebert_exporters.metrics import (
     wilson,
 )
 from edgebert_exporters.parity import Progress
-from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime.errors import InputError
 
 # By figure, how it is made of what is known of each example. The first ones are shares of what is right.

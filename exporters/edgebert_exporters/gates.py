@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert_exporters.fidelity import decisive
+from edgebert_exporters.fidelity.agreement import decisive
 from edgebert_runtime.errors import QuantizationError
 
 # What serves the other kind of calls, by the rows that the weights were stored for.

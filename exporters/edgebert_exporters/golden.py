@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.fidelity import cosines, judged
+from edgebert_exporters.fidelity.agreement import cosines, judged
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import source_tokenizer

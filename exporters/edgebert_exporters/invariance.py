@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.fidelity import judged
+from edgebert_exporters.fidelity.agreement import judged
 from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import MASK_EVERY, Sample, to_batches

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebert_exporters.bundles.atomic_folder import explain
-from edgebert_exporters.fidelity import decisive
+from edgebert_exporters.fidelity.agreement import decisive
 from edgebert_exporters.gates import advice, slowdown
 from edgebert_exporters.plots import bars, histogram, stacked
 from edgebert_runtime.bundle.reader import Bundle

@@ -14,7 +14,8 @@ import onnx_ir as ir
 from edgebert_exporters.bundles.bundle_files import fingerprint, tensors
 from edgebert_exporters.decoder_grid import Pasts
 from edgebert_exporters.evaluation import evaluate
-from edgebert_exporters.fidelity import fidelity
+from edgebert_exporters.fidelity.agreement import fidelity
+from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.gates import advice
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.inference.batch import Batch
@@ -24,7 +25,6 @@ from edgebert_exporters.inference.sample_texts import Sample
 from edgebert_exporters.invariance import batch_invariance
 from edgebert_exporters.labelled import Examples
 from edgebert_exporters.parity import Progress
-from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime.bundle.manifest import Limits, Manifest
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session.session import Runnable

@@ -1,7 +1,7 @@
 """What each weight costs in fewer bits, and which of them to choose so that all together cost no more than wanted.
 
 The loss of a model is 1 minus its agreement with float32 on sample texts
-(:func:`edgebert_exporters.fidelity.decisive`). That of a weight in a form is measured with everything else in float32;
+(:func:`edgebert_exporters.fidelity.agreement.decisive`). That of a weight in a form is measured with everything else in float32;
 losses are taken to add up. From the fewest bits for every weight, the one whose loss falls most for the bytes that it
 takes is given more bits, again and again, until the sum is within the budget. Then the whole model is measured, and if
 it lost more than the sum said, the sum is held to less.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert_exporters.fidelity import Agreement, decisive, judged, vectors_of
+from edgebert_exporters.fidelity.agreement import Agreement, decisive, judged, vectors_of
 from edgebert_exporters.inference.batch import Floats
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches

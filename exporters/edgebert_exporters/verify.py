@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from edgebert_exporters.fidelity import Agreement, vectors_of
+from edgebert_exporters.fidelity.agreement import Agreement, vectors_of
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface, open_graphs

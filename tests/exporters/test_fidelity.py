@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgebert_exporters.distribution import MOST_KEPT, STEPS, Distribution
-from edgebert_exporters.fidelity import (
+from edgebert_exporters.fidelity.agreement import (
     Agreement,
     correlation,
     cosines,
@@ -23,6 +22,8 @@ from edgebert_exporters.fidelity import (
     nearest,
     vectors_of,
 )
+from edgebert_exporters.fidelity.histogram import MOST_KEPT, STEPS, Distribution
+from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.batch import Batch
@@ -36,7 +37,6 @@ from edgebert_exporters.inference.sample_texts import (
     to_samples,
 )
 from edgebert_exporters.parity import Worst
-from edgebert_exporters.token_bytes import token_bytes
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError
 from edgebert_runtime.session.session import open_session

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import edgebert_exporters.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from edgebert_exporters.fidelity import surprise
+from edgebert_exporters.fidelity.agreement import surprise
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.inference.sample_texts import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
 from edgebert_exporters.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme

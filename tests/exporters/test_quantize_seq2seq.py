@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.fidelity as fidelity_module
+import edgebert_exporters.fidelity.agreement as fidelity_module
 import edgebert_exporters.report as report_module
 from edgebert_exporters import quantize_bundle
-from edgebert_exporters.fidelity import PROMPTS, translation
+from edgebert_exporters.fidelity.agreement import PROMPTS, translation
 from edgebert_exporters.golden import check_golden
 from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.inference.sample_texts import (

@@ -36,14 +36,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.distribution import Distribution
+from edgebert_exporters.fidelity.histogram import Distribution
+from edgebert_exporters.fidelity.token_bytes import Counts
 from edgebert_exporters.inference.batch import Batch, Floats, row_outputs
 from edgebert_exporters.inference.graph_runner import ForcedTargets, interface
 from edgebert_exporters.inference.greedy import token_agreement
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.inference.translation import translated
 from edgebert_exporters.parity import runs
-from edgebert_exporters.token_bytes import Counts
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import PRESENT, TOP
 from edgebert_runtime.session.session import Runnable

@@ -1,0 +1,1 @@
+"""Fidelity: how close a quantized model stays to its float32 form."""
