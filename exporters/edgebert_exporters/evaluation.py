@@ -46,7 +46,7 @@ from edgebert_exporters.metrics import (
     spearman,
     wilson,
 )
-from edgebert_exporters.parity import Progress
+from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.errors import InputError
 
 # By figure, how it is made of what is known of each example. The first ones are shares of what is right.

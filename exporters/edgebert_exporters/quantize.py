@@ -14,18 +14,18 @@ from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.calibration import open_models
 from edgebert_exporters.gates import Gates
-from edgebert_exporters.golden import golden_sample
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.half import half_signature
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
 from edgebert_exporters.labelled import read_examples
-from edgebert_exporters.parity import Progress, batches_of, not_finite, silent
 from edgebert_exporters.plan import Plan
 from edgebert_exporters.report import complete_report
 from edgebert_exporters.rewriting import Quantizer
 from edgebert_exporters.schemes import DEFAULT_ROUNDING, FLOAT16, MIN_AGREEMENT, Form, Scheme, choose_scheme, scheme_of
 from edgebert_exporters.sensitivity import SAMPLES, Judge, measure_choices, table, within_budget
+from edgebert_exporters.verification.golden_sample import golden_sample
+from edgebert_exporters.verification.parity import Progress, batches_of, not_finite, silent
 from edgebert_runtime.bundle.manifest import Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.bundles.bundle_files import fingerprint, tensors
-from edgebert_exporters.decoder_grid import Pasts
 from edgebert_exporters.evaluation import evaluate
 from edgebert_exporters.fidelity.agreement import fidelity
 from edgebert_exporters.fidelity.token_bytes import token_bytes
@@ -22,9 +21,10 @@ from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample
-from edgebert_exporters.invariance import batch_invariance
 from edgebert_exporters.labelled import Examples
-from edgebert_exporters.parity import Progress
+from edgebert_exporters.verification.batch_invariance import batch_invariance
+from edgebert_exporters.verification.decoder_grid import Pasts
+from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.manifest import Limits, Manifest
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session.session import Runnable

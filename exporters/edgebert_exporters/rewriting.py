@@ -18,7 +18,6 @@ from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.int8 import rewrite_columns
 from edgebert_exporters.linears import CONTRIB, Floats, Linear, Weight
-from edgebert_exporters.parity import Progress
 from edgebert_exporters.plan import Plan, make_plans
 from edgebert_exporters.ranges import Histogram
 from edgebert_exporters.recurrent import quantize_lstm
@@ -26,6 +25,7 @@ from edgebert_exporters.rounding import Moments, gptq_blocks
 from edgebert_exporters.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
 from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
 from edgebert_exporters.tables import rewrite_blocks, rewrite_table, rewrite_tied_rows
+from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 
 

@@ -18,9 +18,9 @@ from edgebert_exporters.inference.batch import Floats
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.linears import Weight
-from edgebert_exporters.parity import Progress
 from edgebert_exporters.plan import Plan
 from edgebert_exporters.schemes import FLOAT32, Form
+from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.session.session import Runnable

@@ -28,7 +28,7 @@ from edgebert_exporters.graphs import onnx_export as rendering
 from edgebert_exporters.graphs.onnx_export import TARGETS, render
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_exporters.parity import TOLERANCE
+from edgebert_exporters.verification.parity import TOLERANCE
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ParityError

@@ -13,7 +13,7 @@ import pytest
 import edgebert_runtime
 from edgebert_exporters.evaluation import JUDGES, evaluate
 from edgebert_exporters.labelled import FORMS, Examples, Row
-from edgebert_exporters.parity import silent
+from edgebert_exporters.verification.parity import silent
 from edgebert_runtime.errors import InputError
 
 TEXTS = ["the cat sat on a mat", "sun and moon", "the dog ran in rain", "a ship", "mail, school.", "a cat and a dog"]

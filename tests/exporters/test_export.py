@@ -19,7 +19,7 @@ from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.onnx_export import IR_VERSION, OPSET, check_signature, render
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_exporters.parity import TOLERANCE
+from edgebert_exporters.verification.parity import TOLERANCE
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, IntegrityError, ParityError
 from tests.tiny import CONFIG, write_checkpoint

@@ -24,7 +24,6 @@ from edgebert_exporters.fidelity.agreement import (
 )
 from edgebert_exporters.fidelity.histogram import MOST_KEPT, STEPS, Distribution
 from edgebert_exporters.fidelity.token_bytes import token_bytes
-from edgebert_exporters.golden import check_golden
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.sample_texts import (
@@ -36,7 +35,8 @@ from edgebert_exporters.inference.sample_texts import (
     to_batches,
     to_samples,
 )
-from edgebert_exporters.parity import Worst
+from edgebert_exporters.verification.golden_sample import check_golden
+from edgebert_exporters.verification.parity import Worst
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError
 from edgebert_runtime.session.session import open_session

@@ -23,7 +23,7 @@ from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.half import FLOAT16, FLOAT32, REMEMBERED, half_signature, to_half
 from edgebert_exporters.inference.batch import real_outputs
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
-from edgebert_exporters.parity import CHOSEN, batches_of, not_finite
+from edgebert_exporters.verification.parity import CHOSEN, batches_of, not_finite
 from edgebert_runtime import load
 from edgebert_runtime.bundle.manifest import GraphSpec
 from edgebert_runtime.bundle.reader import Bundle

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
-from edgebert_exporters.invariance import ROWS, batch_invariance, random_batches
-from edgebert_exporters.parity import check_rows_alone
+from edgebert_exporters.verification.batch_invariance import ROWS, batch_invariance, random_batches
+from edgebert_exporters.verification.parity import check_rows_alone
 from edgebert_runtime import Bundle
 from edgebert_runtime.inputs.batching import pad
 from tests.tiny import CONFIG

@@ -16,7 +16,6 @@ import edgebert_exporters.fidelity.agreement as fidelity_module
 import edgebert_exporters.report as report_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.fidelity.agreement import PROMPTS, translation
-from edgebert_exporters.golden import check_golden
 from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.inference.sample_texts import (
     MOST_TRANSLATIONS,
@@ -28,6 +27,7 @@ from edgebert_exporters.inference.sample_texts import (
 )
 from edgebert_exporters.linears import weights
 from edgebert_exporters.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
+from edgebert_exporters.verification.golden_sample import check_golden
 from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.errors import IntegrityError, QuantizationError
 from edgebert_runtime.session.session import open_session

@@ -15,8 +15,8 @@ import edgebert_exporters.report as report_module
 from edgebert_exporters.gates import Gates, advice, slowdown
 from edgebert_exporters.inference.sample_texts import sample_rows, to_samples
 from edgebert_exporters.labelled import read_examples
-from edgebert_exporters.parity import silent
 from edgebert_exporters.report import bytes_by_kind, complete_report, kind_of, load, sizes
+from edgebert_exporters.verification.parity import silent
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 

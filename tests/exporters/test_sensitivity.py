@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import edgebert_exporters.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
 from edgebert_exporters.linears import Weight
-from edgebert_exporters.parity import silent
 from edgebert_exporters.schemes import COLUMNS, FLOAT32, Form
 from edgebert_exporters.sensitivity import Choice, choose, table, within_budget
+from edgebert_exporters.verification.parity import silent
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import QuantizationError
 from tests.tiny import CONFIG

@@ -43,7 +43,7 @@ from edgebert_exporters.inference.graph_runner import ForcedTargets, interface
 from edgebert_exporters.inference.greedy import token_agreement
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.inference.translation import translated
-from edgebert_exporters.parity import runs
+from edgebert_exporters.verification.parity import runs
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import PRESENT, TOP
 from edgebert_runtime.session.session import Runnable

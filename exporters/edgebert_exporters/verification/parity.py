@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.decoder_grid import decoder_grid
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.inference.batch import (
     Batch,
@@ -23,7 +22,8 @@ from edgebert_exporters.inference.batch import (
 from edgebert_exporters.inference.graph_runner import ForcedTargets, interface, open_graphs
 from edgebert_exporters.inference.greedy import check_greedy
 from edgebert_exporters.inference.translation import check_translations
-from edgebert_exporters.target_grid import target_grid
+from edgebert_exporters.verification.decoder_grid import decoder_grid
+from edgebert_exporters.verification.seq2seq_grid import target_grid
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import TOP
 from edgebert_runtime.errors import ParityError

@@ -11,7 +11,7 @@ from edgebert_exporters.fidelity.agreement import judged
 from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import MASK_EVERY, Sample, to_batches
-from edgebert_exporters.parity import Worst
+from edgebert_exporters.verification.parity import Worst
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.session.session import Runnable
 

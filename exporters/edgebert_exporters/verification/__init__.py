@@ -1,0 +1,1 @@
+"""Parity: what PyTorch computes against what ONNX Runtime computes."""
