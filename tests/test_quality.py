@@ -25,7 +25,7 @@ import edgebert
 from edgebert.cli import main
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.metrics import perplexity, ratio
-from edgebert_exporters.schemes import SCHEMES
+from edgebert_exporters.quantization.schemes import SCHEMES
 from tests.documents import ROOT, commands, run
 from tests.test_readme import assert_same
 from tests.tiny_tokenizers import VOCAB

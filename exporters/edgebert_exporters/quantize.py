@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from edgebert import __version__
-from edgebert_exporters.blocks import DEFAULT_BLOCK
 from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
-from edgebert_exporters.calibration import open_models
 from edgebert_exporters.gates import Gates
 from edgebert_exporters.graphs.signatures import Signature
-from edgebert_exporters.half import half_signature
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
 from edgebert_exporters.labelled import read_examples
-from edgebert_exporters.plan import Plan
+from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
+from edgebert_exporters.quantization.calibration import open_models
+from edgebert_exporters.quantization.float16 import half_signature
+from edgebert_exporters.quantization.mixed_precision import SAMPLES, Judge, measure_choices, table, within_budget
+from edgebert_exporters.quantization.quantizer import Quantizer
+from edgebert_exporters.quantization.schemes import (
+    DEFAULT_ROUNDING,
+    FLOAT16,
+    MIN_AGREEMENT,
+    Form,
+    Scheme,
+    choose_scheme,
+    scheme_of,
+)
+from edgebert_exporters.quantization.weight_selection import Plan
 from edgebert_exporters.report import complete_report
-from edgebert_exporters.rewriting import Quantizer
-from edgebert_exporters.schemes import DEFAULT_ROUNDING, FLOAT16, MIN_AGREEMENT, Form, Scheme, choose_scheme, scheme_of
-from edgebert_exporters.sensitivity import SAMPLES, Judge, measure_choices, table, within_budget
 from edgebert_exporters.verification.golden_sample import golden_sample
 from edgebert_exporters.verification.parity import Progress, batches_of, not_finite, silent
 from edgebert_runtime.bundle.manifest import Manifest, Weights
@@ -55,7 +63,7 @@ def quantize_bundle(
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
-    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.schemes`). ``int8`` is for
+    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`). ``int8`` is for
     ``rows`` ``many``, batches and long texts, or ``few``, one token at a time, as suits the task unless given. ``few``
     and ``int4`` keep weights in blocks of ``block_size`` (128 in 8 bits and 64 in 4 unless given), with ``zero_points``
     if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq`` (in 4).

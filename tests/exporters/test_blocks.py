@@ -13,10 +13,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgebert_exporters.blocks import BLOCK_SIZES, Blocks, fit, fitting_block, off, quantize_blocks, to_floats
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.linears import linears
-from edgebert_exporters.tables import rewrite_blocks
+from edgebert_exporters.quantization.blockwise import (
+    BLOCK_SIZES,
+    Blocks,
+    fit,
+    fitting_block,
+    off,
+    quantize_blocks,
+    to_floats,
+)
+from edgebert_exporters.quantization.embeddings import rewrite_blocks
+from edgebert_exporters.quantization.weight_discovery import linears
 
 Floats = npt.NDArray[np.float32]
 

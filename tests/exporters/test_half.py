@@ -20,9 +20,9 @@ from edgebert_exporters import export_checkpoint
 from edgebert_exporters.bundles.bundle_files import list_files, write_manifest
 from edgebert_exporters.graphs.onnx_export import TARGETS
 from edgebert_exporters.graphs.signatures import Signature
-from edgebert_exporters.half import FLOAT16, FLOAT32, REMEMBERED, half_signature, to_half
 from edgebert_exporters.inference.batch import real_outputs
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.quantization.float16 import FLOAT16, FLOAT32, REMEMBERED, half_signature, to_half
 from edgebert_exporters.verification.parity import CHOSEN, batches_of, not_finite
 from edgebert_runtime import load
 from edgebert_runtime.bundle.manifest import GraphSpec

@@ -19,9 +19,16 @@ from hypothesis.extra.numpy import arrays
 from safetensors import safe_open
 
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.int8 import BOUNDED, MARGIN, Moving, quantize_columns, rewrite_columns, smoothing
-from edgebert_exporters.linears import linears, weights
-from edgebert_exporters.tables import rewrite_table, rewrite_tied_rows
+from edgebert_exporters.quantization.embeddings import rewrite_table, rewrite_tied_rows
+from edgebert_exporters.quantization.int8_per_channel import (
+    BOUNDED,
+    MARGIN,
+    Moving,
+    quantize_columns,
+    rewrite_columns,
+    smoothing,
+)
+from edgebert_exporters.quantization.weight_discovery import linears, weights
 
 Floats = npt.NDArray[np.float32]
 

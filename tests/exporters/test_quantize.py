@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.rewriting as rewriting_module
+import edgebert_exporters.quantization.quantizer as rewriting_module
 from edgebert_exporters import quantize_bundle
-from edgebert_exporters.calibration import Largest, observe
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
-from edgebert_exporters.int8 import rewrite_columns
+from edgebert_exporters.quantization.calibration import Largest, observe
+from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
 from edgebert_exporters.report import SHAPES
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError

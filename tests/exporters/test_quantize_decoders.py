@@ -19,7 +19,7 @@ from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity.agreement import surprise
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.inference.sample_texts import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
-from edgebert_exporters.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme
+from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.onnx_parser import read_header
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS

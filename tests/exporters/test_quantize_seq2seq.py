@@ -25,8 +25,8 @@ from edgebert_exporters.inference.sample_texts import (
     to_batches,
     to_samples,
 )
-from edgebert_exporters.linears import weights
-from edgebert_exporters.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.weight_discovery import weights
 from edgebert_exporters.verification.golden_sample import check_golden
 from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.errors import IntegrityError, QuantizationError

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 import edgebert_exporters.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
-from edgebert_exporters.blocks import quantize_blocks
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
-from edgebert_exporters.tables import table_block
+from edgebert_exporters.quantization.blockwise import quantize_blocks
+from edgebert_exporters.quantization.embeddings import table_block
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 from tests.tiny import CONFIG, write_checkpoint

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgebert_exporters import ranges
-from edgebert_exporters.ranges import BINS, METHODS, Histogram, divergence, uint8_steps
+from edgebert_exporters.quantization import activation_ranges as ranges
+from edgebert_exporters.quantization.activation_ranges import BINS, METHODS, Histogram, divergence, uint8_steps
 from edgebert_runtime.errors import QuantizationError
 
 Floats = npt.NDArray[np.float32]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_exporters.blocks import Blocks, fit, in_blocks, quantize_blocks, to_floats
-from edgebert_exporters.rounding import DAMPING, DAMPING_BY_ROWS, Moments, gptq_blocks
+from edgebert_exporters.quantization.blockwise import Blocks, fit, in_blocks, quantize_blocks, to_floats
+from edgebert_exporters.quantization.gptq import DAMPING, DAMPING_BY_ROWS, Moments, gptq_blocks
 from edgebert_runtime.errors import QuantizationError
 
 Floats = npt.NDArray[np.float32]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import edgebert_exporters.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
-from edgebert_exporters.linears import Weight
-from edgebert_exporters.schemes import COLUMNS, FLOAT32, Form
-from edgebert_exporters.sensitivity import Choice, choose, table, within_budget
+from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_budget
+from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form
+from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_exporters.verification.parity import silent
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import QuantizationError
@@ -140,8 +140,8 @@ def test_budgets_that_make_no_sense(
 def test_the_bytes_of_a_weight_are_those_that_are_written(fp32_bundle: Path, tmp_path: Path) -> None:
     import onnx_ir as ir
 
-    from edgebert_exporters.linears import weights
-    from edgebert_exporters.sensitivity import stored_bytes
+    from edgebert_exporters.quantization.mixed_precision import stored_bytes
+    from edgebert_exporters.quantization.weight_discovery import weights
 
     found: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
     weight = found["bert.layers.0.expand.weight"]

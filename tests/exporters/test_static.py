@@ -18,15 +18,15 @@ from hypothesis.extra.numpy import arrays
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.linears import linears, weights
-from edgebert_exporters.ranges import Histogram, uint8_steps
-from edgebert_exporters.static import (
+from edgebert_exporters.quantization.activation_ranges import Histogram, uint8_steps
+from edgebert_exporters.quantization.static_qdq import (
     MOST_BIAS,
     capping,
     rewrite_static,
     rewrite_static_table,
     static_columns,
 )
+from edgebert_exporters.quantization.weight_discovery import linears, weights
 
 Floats = npt.NDArray[np.float32]
 RNG = np.random.default_rng

@@ -21,17 +21,17 @@ from edgebert.families import CONFIGS
 from edgebert.head_names import HEADS
 from edgebert.tensor_names import to_published
 from edgebert_exporters import export_checkpoint
-from edgebert_exporters.calibration import Largest, Observer, observe
 from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
-from edgebert_exporters.linears import linears
-from edgebert_exporters.plan import make_plans
-from edgebert_exporters.ranges import METHODS, Histogram
-from edgebert_exporters.rewriting import Several
-from edgebert_exporters.schemes import COLUMNS
-from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
+from edgebert_exporters.quantization.activation_ranges import METHODS, Histogram
+from edgebert_exporters.quantization.calibration import Largest, Observer, observe
+from edgebert_exporters.quantization.quantizer import Several
+from edgebert_exporters.quantization.schemes import COLUMNS
+from edgebert_exporters.quantization.static_qdq import rewrite_static, rewrite_static_table, static_factor
+from edgebert_exporters.quantization.weight_discovery import linears
+from edgebert_exporters.quantization.weight_selection import make_plans
 from edgebert_runtime.bundle.reader import Bundle
 from tests.tiny import LABELS, sizes, tiny_model, write_checkpoint
 

@@ -23,7 +23,7 @@ from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS, TASKS
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_exporters.schemes import WRITING
+from edgebert_exporters.quantization.schemes import WRITING
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import CheckpointError, ExportError, ParityError
 from tests.conftest import LABELS

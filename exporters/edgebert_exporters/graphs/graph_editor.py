@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.linears import CONTRIB
+from edgebert_exporters.quantization.weight_discovery import CONTRIB
 
 
 class Rewriter:

@@ -6,7 +6,7 @@ itself, so that the other rows of a batch do not matter: not at all with blocks 
 float32 sums are added with blocks of 128.
 
 The integers of a block stand for numbers around zero, or, with zero points, from its least to its largest. Here each
-weight becomes the nearest of these numbers; :mod:`edgebert_exporters.rounding` chooses them by what the product makes
+weight becomes the nearest of these numbers; :mod:`edgebert_exporters.quantization.gptq` chooses them by what the product makes
 of them.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.linears import Floats
+from edgebert_exporters.quantization.weight_discovery import Floats
 
 Integers = npt.NDArray[np.uint8]
 

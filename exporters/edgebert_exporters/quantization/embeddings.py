@@ -2,7 +2,7 @@
 
 Tables that tokens are looked up in become uint8 with a scale for each block of a row. Where a language model's head
 multiplies by the table, it multiplies by the very same bytes. For many rows at once such a table is int8 with a scale
-for each token, as :mod:`edgebert_exporters.int8` has its weights.
+for each token, as :mod:`edgebert_exporters.quantization.int8_per_channel` has its weights.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from edgebert_exporters.blocks import Blocks, quantize_blocks
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.int8 import multiply, quantize_columns, rounding_of
-from edgebert_exporters.linears import CONTRIB, Floats, Linear, Table, Weight
+from edgebert_exporters.quantization.blockwise import Blocks, quantize_blocks
+from edgebert_exporters.quantization.int8_per_channel import multiply, quantize_columns, rounding_of
+from edgebert_exporters.quantization.weight_discovery import CONTRIB, Floats, Linear, Table, Weight
 
 # Numbers of a row of a table that have one scale, at most and at least; the kernels take powers of two only.
 TABLE_BLOCK, LEAST_BLOCK = 128, 16
@@ -55,7 +55,7 @@ def rewrite_table(rewriter: Rewriter, weight: Weight, most: int = TABLE_BLOCK) -
 def rewrite_tied_rows(rewriter: Rewriter, weight: Weight, largest: Mapping[str, Floats]) -> None:
     """Quantize a table of embeddings, and the layers that multiply by it, to int8 with a scale for each token.
 
-    ``largest`` is what :func:`edgebert_exporters.int8.rewrite_columns` takes.
+    ``largest`` is what :func:`edgebert_exporters.quantization.int8_per_channel.rewrite_columns` takes.
     """
     integers, scale = quantize_columns(weight.tables[0].weight.T)
     held = rewriter.hold(f"{weight.name}.int8", np.ascontiguousarray(integers.T))  # (vocab, dim)

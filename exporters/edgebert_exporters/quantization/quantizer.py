@@ -9,22 +9,22 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert_exporters.blocks import Blocks, fitting_block, quantize_blocks
-from edgebert_exporters.calibration import Largest, Observer, observe
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.half import to_half
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
-from edgebert_exporters.int8 import rewrite_columns
-from edgebert_exporters.linears import CONTRIB, Floats, Linear, Weight
-from edgebert_exporters.plan import Plan, make_plans
-from edgebert_exporters.ranges import Histogram
-from edgebert_exporters.recurrent import quantize_lstm
-from edgebert_exporters.rounding import Moments, gptq_blocks
-from edgebert_exporters.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
-from edgebert_exporters.static import rewrite_static, rewrite_static_table, static_factor
-from edgebert_exporters.tables import rewrite_blocks, rewrite_table, rewrite_tied_rows
+from edgebert_exporters.quantization.activation_ranges import Histogram
+from edgebert_exporters.quantization.blockwise import Blocks, fitting_block, quantize_blocks
+from edgebert_exporters.quantization.calibration import Largest, Observer, observe
+from edgebert_exporters.quantization.embeddings import rewrite_blocks, rewrite_table, rewrite_tied_rows
+from edgebert_exporters.quantization.float16 import to_half
+from edgebert_exporters.quantization.gptq import Moments, gptq_blocks
+from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
+from edgebert_exporters.quantization.lstm import quantize_lstm
+from edgebert_exporters.quantization.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.static_qdq import rewrite_static, rewrite_static_table, static_factor
+from edgebert_exporters.quantization.weight_discovery import CONTRIB, Floats, Linear, Weight
+from edgebert_exporters.quantization.weight_selection import Plan, make_plans
 from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.int8 import common_factor, quantize_columns
-from edgebert_exporters.linears import Floats, Linear, Weight
-from edgebert_exporters.ranges import uint8_steps
-from edgebert_exporters.tables import lookup_rows
+from edgebert_exporters.quantization.activation_ranges import uint8_steps
+from edgebert_exporters.quantization.embeddings import lookup_rows
+from edgebert_exporters.quantization.int8_per_channel import common_factor, quantize_columns
+from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Weight
 
 # Of a hundred channels behind a GELU, how many are brought down.
 CAPPED_PERCENT = 1

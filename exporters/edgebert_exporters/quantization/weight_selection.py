@@ -9,10 +9,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgebert_exporters.linears import Weight, weights
-from edgebert_exporters.recurrent import Lstm, lstms
-from edgebert_exporters.schemes import COLUMNS, FLOAT16, Form
-from edgebert_exporters.tables import LEAST_BLOCK, table_block
+from edgebert_exporters.quantization.embeddings import LEAST_BLOCK, table_block
+from edgebert_exporters.quantization.lstm import Lstm, lstms
+from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT16, Form
+from edgebert_exporters.quantization.weight_discovery import Weight, weights
 from edgebert_runtime.errors import QuantizationError
 
 # Smaller tables and heads gain nothing that anyone would notice, and heads have every error of theirs in the result.

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
 from edgebert_exporters.inference.graph_runner import open_graphs
-from edgebert_exporters.linears import Floats
+from edgebert_exporters.quantization.weight_discovery import Floats
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.session.session import Runnable, import_onnxruntime, open_session
 

@@ -17,9 +17,9 @@ from edgebert_exporters.fidelity.agreement import Agreement, decisive, judged, v
 from edgebert_exporters.inference.batch import Floats
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
-from edgebert_exporters.linears import Weight
-from edgebert_exporters.plan import Plan
-from edgebert_exporters.schemes import FLOAT32, Form
+from edgebert_exporters.quantization.schemes import FLOAT32, Form
+from edgebert_exporters.quantization.weight_discovery import Weight
+from edgebert_exporters.quantization.weight_selection import Plan
 from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError

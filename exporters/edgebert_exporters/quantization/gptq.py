@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.blocks import Blocks, fit, in_blocks, in_parts, pack
-from edgebert_exporters.linears import Floats
+from edgebert_exporters.quantization.blockwise import Blocks, fit, in_blocks, in_parts, pack
+from edgebert_exporters.quantization.weight_discovery import Floats
 from edgebert_runtime.errors import QuantizationError
 
 Doubles = npt.NDArray[np.float64]

@@ -4,17 +4,17 @@
 scheme           rows        weights                                       for
 ===============  ==========  ============================================  ====================================
 ``int8``         ``many``    int8 with a scale for each column, see        encoders; models that translate;
-                             :mod:`edgebert_exporters.int8`                decoders that take batches or long prompts
+                             :mod:`edgebert_exporters.quantization.int8_per_channel`                decoders that take batches or long prompts
 ``int8``         ``few``     8 bits in blocks of 128, see                  decoders
-                             :mod:`edgebert_exporters.blocks`
+                             :mod:`edgebert_exporters.quantization.blockwise`
 ``int4``         ``few``     4 bits in blocks of 64, see                   where every byte counts
-                             :mod:`edgebert_exporters.rounding`; the
+                             :mod:`edgebert_exporters.quantization.gptq`; the
                              table of tokens has 8 in blocks of 128
 ``int8-static``              int8 with a scale for each column, and one    engines that know standard operators
                              for each activation, see                      only; bundles for the target portable
-                             :mod:`edgebert_exporters.static`
+                             :mod:`edgebert_exporters.quantization.static_qdq`
 ``fp16``                     float16, the arithmetic too, see              GPUs
-                             :mod:`edgebert_exporters.half`
+                             :mod:`edgebert_exporters.quantization.float16`
 ===============  ==========  ============================================  ====================================
 
 The encoder of a model that translates reads many rows at once always: it is stored for ``many``, whatever its decoder
@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgebert_exporters.blocks import BLOCK_SIZES, DEFAULT_BLOCK
-from edgebert_exporters.ranges import METHODS
-from edgebert_exporters.tables import TABLE_BLOCK
+from edgebert_exporters.quantization.activation_ranges import METHODS
+from edgebert_exporters.quantization.blockwise import BLOCK_SIZES, DEFAULT_BLOCK
+from edgebert_exporters.quantization.embeddings import TABLE_BLOCK
 from edgebert_runtime.errors import QuantizationError
 
 SCHEMES = ("int8", "int4", "int8-static", "fp16")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.linears import Floats
+from edgebert_exporters.quantization.weight_discovery import Floats
 from edgebert_runtime.errors import QuantizationError
 
 Range = tuple[float, float]

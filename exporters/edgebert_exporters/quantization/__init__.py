@@ -1,0 +1,1 @@
+"""Quantization of weights and activations: schemes, calibration and graph rewrites."""
