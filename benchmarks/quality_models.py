@@ -17,7 +17,7 @@ import edgebert
 from edgebert_exporters.fidelity.agreement import cosines, nearest
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
-from edgebert_exporters.metrics import Doubles, Interval, bootstrap, mean, perplexity, ratio, wilson
+from edgebert_exporters.reports.metrics import Doubles, Interval, bootstrap, mean, perplexity, ratio, wilson
 from edgebert_runtime import Bundle
 
 ROOT = Path(__file__).parent.parent

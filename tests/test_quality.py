@@ -24,8 +24,8 @@ from quality_models import Measured, Model
 import edgebert
 from edgebert.cli import main
 from edgebert_exporters import export_checkpoint
-from edgebert_exporters.metrics import perplexity, ratio
 from edgebert_exporters.quantization.schemes import SCHEMES
+from edgebert_exporters.reports.metrics import perplexity, ratio
 from tests.documents import ROOT, commands, run
 from tests.test_readme import assert_same
 from tests.tiny_tokenizers import VOCAB

@@ -173,7 +173,7 @@ def echo_sensitivity(bundle: Path, given: dict[str, Any], as_json: bool) -> None
 def make(bundle: Path, out: Path, given: dict[str, Any], html: Path | None, as_json: bool) -> None:
     """Quantize, and print and write the report."""
     import edgebert_exporters
-    from edgebert_exporters.page import check_page, write_page
+    from edgebert_exporters.reports.html_report import check_page, write_page
 
     if html is not None:
         check_page(html)

@@ -11,11 +11,9 @@ from typing import Any
 from edgebert import __version__
 from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
-from edgebert_exporters.gates import Gates
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
-from edgebert_exporters.labelled import read_examples
 from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
 from edgebert_exporters.quantization.calibration import open_models
 from edgebert_exporters.quantization.float16 import half_signature
@@ -31,7 +29,9 @@ from edgebert_exporters.quantization.schemes import (
     scheme_of,
 )
 from edgebert_exporters.quantization.weight_selection import Plan
-from edgebert_exporters.report import complete_report
+from edgebert_exporters.reports.labelled_examples import read_examples
+from edgebert_exporters.reports.report import complete_report
+from edgebert_exporters.reports.thresholds import Gates
 from edgebert_exporters.verification.golden_sample import golden_sample
 from edgebert_exporters.verification.parity import Progress, batches_of, not_finite, silent
 from edgebert_runtime.bundle.manifest import Manifest, Weights
@@ -75,7 +75,7 @@ def quantize_bundle(
     ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure
     the agreement with float32 (mean cosine, or correlation where a text gives one number), which must be at least
     ``min_agreement``. ``max_slowdown`` is the most time that it may take, in that of float32. ``eval`` is a file of
-    labelled examples (:mod:`edgebert_exporters.labelled`) on which both are judged.
+    labelled examples (:mod:`edgebert_exporters.reports.labelled_examples`) on which both are judged.
 
     Raises:
         QuantizationError: if an option does not exist or does not belong to the scheme, the bundle is quantized

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import edgebert_runtime
-from edgebert_exporters.evaluation import JUDGES, evaluate
-from edgebert_exporters.labelled import FORMS, Examples, Row
+from edgebert_exporters.reports.labelled_examples import FORMS, Examples, Row
+from edgebert_exporters.reports.task_evaluation import JUDGES, evaluate
 from edgebert_exporters.verification.parity import silent
 from edgebert_runtime.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgebert_exporters.labelled import FORMS, LEAST, read_examples
+from edgebert_exporters.reports.labelled_examples import FORMS, LEAST, read_examples
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_exporters.metrics import (
+from edgebert_exporters.reports.metrics import (
     answer_f1,
     bootstrap,
     edits,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgebert_exporters.page import check_page, page, write_page
-from edgebert_exporters.plots import bars, histogram, stacked
+from edgebert_exporters.reports.html_report import check_page, page, write_page
+from edgebert_exporters.reports.svg_charts import bars, histogram, stacked
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import ExportError
 

@@ -15,7 +15,7 @@ from edgebert_exporters import quantize_bundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
 from edgebert_exporters.quantization.calibration import Largest, observe
 from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
-from edgebert_exporters.report import SHAPES
+from edgebert_exporters.reports.report import SHAPES
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
 from tests.tiny import CONFIG

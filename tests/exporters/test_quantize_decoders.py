@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import edgebert_exporters.report as report_module
+import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity.agreement import surprise
 from edgebert_exporters.inference.pytorch_reference import load_reference

@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pytest
 
 import edgebert_exporters.fidelity.agreement as fidelity_module
-import edgebert_exporters.report as report_module
+import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.fidelity.agreement import PROMPTS, translation
 from edgebert_exporters.inference.graph_runner import open_graphs

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import edgebert_exporters.report as report_module
+import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.quantization.blockwise import quantize_blocks

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edgebert_exporters.report as report_module
+import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
 from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_budget
 from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.report as report_module
+import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, load

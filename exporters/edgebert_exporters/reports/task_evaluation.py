@@ -30,8 +30,8 @@ import numpy as np
 import edgebert_runtime
 from edgebert_exporters.fidelity.agreement import nearest
 from edgebert_exporters.fidelity.token_bytes import token_bytes
-from edgebert_exporters.labelled import Examples, Row
-from edgebert_exporters.metrics import (
+from edgebert_exporters.reports.labelled_examples import Examples, Row
+from edgebert_exporters.reports.metrics import (
     Doubles,
     Figure,
     answer_f1,

@@ -12,16 +12,16 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.bundles.bundle_files import fingerprint, tensors
-from edgebert_exporters.evaluation import evaluate
 from edgebert_exporters.fidelity.agreement import fidelity
 from edgebert_exporters.fidelity.token_bytes import token_bytes
-from edgebert_exporters.gates import advice
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample
-from edgebert_exporters.labelled import Examples
+from edgebert_exporters.reports.labelled_examples import Examples
+from edgebert_exporters.reports.task_evaluation import evaluate
+from edgebert_exporters.reports.thresholds import advice
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.decoder_grid import Pasts
 from edgebert_exporters.verification.parity import Progress

@@ -13,8 +13,8 @@ from typing import Any
 
 from edgebert_exporters.bundles.atomic_folder import explain
 from edgebert_exporters.fidelity.agreement import decisive
-from edgebert_exporters.gates import advice, slowdown
-from edgebert_exporters.plots import bars, histogram, stacked
+from edgebert_exporters.reports.svg_charts import bars, histogram, stacked
+from edgebert_exporters.reports.thresholds import advice, slowdown
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
 

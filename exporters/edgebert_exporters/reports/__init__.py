@@ -1,0 +1,1 @@
+"""Reports: task metrics, thresholds, and the HTML page."""
