@@ -51,8 +51,8 @@ class TranslationTokenizers:
     """The tokenizers of a model that translates, and the languages that it can be told.
 
     ``target`` is None where one tokenizer serves both sides. ``languages`` are codes and their tokens, and
-    ``language_style`` is where those stand: token, bart50 or bart25 (see ``edgebert_runtime.inputs.language_tokens``), or "".
-    ``source_language`` and ``target_language`` are those that the checkpoint names, or "".
+    ``language_style`` is where those stand: token, bart50 or bart25 (see ``edgebert_runtime.inputs.language_tokens``),
+    or "". ``source_language`` and ``target_language`` are those that the checkpoint names, or "".
     """
 
     source: TokenizerFile

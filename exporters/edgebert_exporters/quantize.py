@@ -63,11 +63,11 @@ def quantize_bundle(
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
-    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`). ``int8`` is for
-    ``rows`` ``many``, batches and long texts, or ``few``, one token at a time, as suits the task unless given. ``few``
-    and ``int4`` keep weights in blocks of ``block_size`` (128 in 8 bits and 64 in 4 unless given), with ``zero_points``
-    if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq`` (in 4).
-    ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or ``mse``.
+    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
+    ``int8`` is for ``rows`` ``many``, batches and long texts, or ``few``, one token at a time, as suits the task unless
+    given. ``few`` and ``int4`` keep weights in blocks of ``block_size`` (128 in 8 bits and 64 in 4 unless given), with
+    ``zero_points`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq`` (in
+    4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or ``mse``.
 
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With a ``budget``, a share of the
     agreement, each weight gets as few bits as all together lose no more than that.

@@ -34,8 +34,8 @@ def interface(manifest: Manifest) -> Signature:
 def open_graphs(folder: Path, manifest: Manifest, opener: Opener = open_session, *, twins: bool = False) -> Runnable:
     """Open the graphs of a bundle.
 
-    One with a past runs on columns (:mod:`edgebert_exporters.inference.decoder_adapter`), and an encoder with its decoder on sources
-    and targets that are given; with ``twins`` in a way that gets the cache into disorder if it can.
+    One with a past runs on columns (:mod:`edgebert_exporters.inference.decoder_adapter`), and an encoder with its
+    decoder on sources and targets that are given; with ``twins`` in a way that gets the cache into disorder if it can.
     """
     if "decoder" in manifest.graphs:
         encoder, decoder = manifest.graphs["encoder"], manifest.graphs["decoder"]

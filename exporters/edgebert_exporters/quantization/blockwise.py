@@ -6,8 +6,8 @@ itself, so that the other rows of a batch do not matter: not at all with blocks 
 float32 sums are added with blocks of 128.
 
 The integers of a block stand for numbers around zero, or, with zero points, from its least to its largest. Here each
-weight becomes the nearest of these numbers; :mod:`edgebert_exporters.quantization.gptq` chooses them by what the product makes
-of them.
+weight becomes the nearest of these numbers; :mod:`edgebert_exporters.quantization.gptq` chooses them by what the
+product makes of them.
 """
 
 from __future__ import annotations

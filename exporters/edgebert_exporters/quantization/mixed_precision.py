@@ -1,10 +1,10 @@
 """What each weight costs in fewer bits, and which of them to choose so that all together cost no more than wanted.
 
 The loss of a model is 1 minus its agreement with float32 on sample texts
-(:func:`edgebert_exporters.fidelity.agreement.decisive`). That of a weight in a form is measured with everything else in float32;
-losses are taken to add up. From the fewest bits for every weight, the one whose loss falls most for the bytes that it
-takes is given more bits, again and again, until the sum is within the budget. Then the whole model is measured, and if
-it lost more than the sum said, the sum is held to less.
+(:func:`edgebert_exporters.fidelity.agreement.decisive`). That of a weight in a form is measured with everything else in
+float32; losses are taken to add up. From the fewest bits for every weight, the one whose loss falls most for the bytes
+that it takes is given more bits, again and again, until the sum is within the budget. Then the whole model is measured,
+and if it lost more than the sum said, the sum is held to less.
 """
 
 from __future__ import annotations

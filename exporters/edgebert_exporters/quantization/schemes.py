@@ -1,21 +1,17 @@
 """The ways in which weights can be stored, and which of them suits a model.
 
-===============  ==========  ============================================  ====================================
-scheme           rows        weights                                       for
-===============  ==========  ============================================  ====================================
-``int8``         ``many``    int8 with a scale for each column, see        encoders; models that translate;
-                             :mod:`edgebert_exporters.quantization.int8_per_channel`                decoders that take batches or long prompts
-``int8``         ``few``     8 bits in blocks of 128, see                  decoders
-                             :mod:`edgebert_exporters.quantization.blockwise`
-``int4``         ``few``     4 bits in blocks of 64, see                   where every byte counts
-                             :mod:`edgebert_exporters.quantization.gptq`; the
-                             table of tokens has 8 in blocks of 128
-``int8-static``              int8 with a scale for each column, and one    engines that know standard operators
-                             for each activation, see                      only; bundles for the target portable
-                             :mod:`edgebert_exporters.quantization.static_qdq`
-``fp16``                     float16, the arithmetic too, see              GPUs
-                             :mod:`edgebert_exporters.quantization.float16`
-===============  ==========  ============================================  ====================================
+===============  ==========  ===============================================  =====================================
+scheme           rows        weights                                          for
+===============  ==========  ===============================================  =====================================
+``int8``         ``many``    int8, per-channel (``int8_per_channel.py``)      encoders; encoder-decoders; decoders
+                                                                              with batches or long prompts
+``int8``         ``few``     8 bits in blocks of 128 (``blockwise.py``)       decoders
+``int4``         ``few``     4 bits in blocks of 64 (``gptq.py``);            where every byte counts
+                             the token embedding has 8 in blocks of 128
+``int8-static``              int8, per-channel, and one scale for each        engines that know standard operators
+                             activation (``static_qdq.py``)                   only; bundles for the target portable
+``fp16``                     float16, the arithmetic too (``float16.py``)     GPUs
+===============  ==========  ===============================================  =====================================
 
 The encoder of a model that translates reads many rows at once always: it is stored for ``many``, whatever its decoder
 is stored for.

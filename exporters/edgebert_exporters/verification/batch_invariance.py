@@ -23,7 +23,8 @@ TARGET_TOKENS = 8
 def batch_invariance(session: Runnable, manifest: Manifest, rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
     """Run random rows of random lengths in batches that are padded on the right, and each of them alone.
 
-    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens them.
+    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens
+    them.
 
     Returns:
         How many ``rows`` there were, how many of them are ``identical``, bit for bit, and the ``max_difference`` of

@@ -26,7 +26,8 @@ GOLDEN_TARGET = (0, 1, 2)
 def golden_sample(bundle: Bundle, session: Runnable) -> dict[str, Any]:
     """Return a text, its ids and the numbers they give, which a later :func:`check_golden` expects again.
 
-    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens them.
+    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens
+    them.
     """
     manifest = bundle.manifest
     ids = source_tokenizer(bundle).encode([GOLDEN_TEXT], manifest.limits.default_tokens)[0].ids

@@ -15,7 +15,7 @@ TARGETS = (1, 2, 7)
 
 
 def target_grid(limits: Limits, vocab_size: int, seed: int = 0) -> Iterator[Batch]:
-    """Yield the sources of :func:`~edgebert_exporters.inference.batch.encoder_grid`, each batch with targets of one length.
+    """Yield the sources of the encoder grid, each batch with targets of one length.
 
     ``vocab_size`` is that of the targets. A single source also comes with a target that takes all positions.
     """
