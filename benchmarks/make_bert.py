@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from edgebert.checkpoints.config.name_tables import BERT_FIELDS
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert import Bert, BertConfig
-from edgebert.tensor_names import to_published
-from edgebert.weight_names import BERT_FIELDS
 
 CONFIG = BertConfig(
     vocab_size=30522,

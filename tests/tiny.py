@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from edgebert.families import CONFIGS, Config, Reference, build
-from edgebert.head_names import HEADS, HeadNames
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import HEADS, HeadNames
+from edgebert.checkpoints.config.model_factory import CONFIGS, Config, Reference, build
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.heads.head_detection import head_config
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert import BertConfig
 from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from edgebert.task_heads import head_config
-from edgebert.tensor_names import to_published
 from tests.tiny_tokenizers import SPECIALS, TARGETS, VOCAB, WORDS, vocabulary, write_tokenizer
 
 __all__ = ["CLASSES", "CONFIG", "LABELS", "SPECIALS", "VOCAB", "WORDS", "sizes", "tiny_model", "write_checkpoint"]

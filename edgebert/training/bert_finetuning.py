@@ -27,16 +27,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from edgebert.checkpoint_files import CheckpointFolder
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.head_names import HEADS
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.heads.head_detection import head_config
+from edgebert.checkpoints.weights.weight_loader import by_canonical, misfit, open_file, read
 from edgebert.models.bert import Bert
 from edgebert.models.heads import HeadedBert
-from edgebert.task_heads import head_config
 from edgebert.training.examples import IGNORED, Batch, Example, reader, same_length
 from edgebert.training.initial import initialize
 from edgebert.training.loop import Loss
-from edgebert.weight_files import by_canonical, misfit, open_file, read
 from edgebert_runtime.errors import CheckpointError, InputError
 from edgebert_runtime.inputs.character_spans import plan_windows, strip
 from edgebert_runtime.tasks.answerer import LEAST_ROOM

@@ -17,16 +17,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.families import Reference
-from edgebert.head_names import HEADS
-from edgebert.model_config import build_config
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.config_reader import build_config
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.config.model_factory import Reference
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.tokenizers.tokenizer_json import READY
+from edgebert.checkpoints.tokenizers.translation import SOURCE_READY, TARGET_READY
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.heads import HeadedBert
 from edgebert.models.pretraining import BertPreTraining
 from edgebert.models.seq2seq import Seq2SeqConfig
-from edgebert.tensor_names import to_published
-from edgebert.tokenizer_files import READY
-from edgebert.translation_tokenizers import SOURCE_READY, TARGET_READY
 from edgebert_runtime.errors import InputError
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.weight_names import BERT_FIELDS
+from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
 from tests.tiny import write_checkpoint
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.sentencepiece_files import BYTE, NORMAL, read_sentencepieces
-from edgebert.tokenizer_files import TokenizerFile
-from edgebert.translation_tokenizers import TranslationTokenizers, read_tokenizers
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.sentencepiece_model import BYTE, NORMAL, read_sentencepieces
+from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile
+from edgebert.checkpoints.tokenizers.translation import TranslationTokenizers, read_tokenizers
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from tests.checkpoints.spm_models import CHINESE, CYRILLIC, LATIN, train
 

@@ -11,9 +11,9 @@ import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.tokenizer_builders import build_byte_level
-from edgebert.tokenizer_files import read_tokenizer
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.tokenizer_json import read_tokenizer
+from edgebert.checkpoints.tokenizers.vocab_files import build_byte_level
 from edgebert_runtime.errors import EdgebertError, TokenizerError
 from tests.checkpoints.test_tokenizer_files import strings
 

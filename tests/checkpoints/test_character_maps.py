@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from tokenizers import normalizers
 
-from edgebert.character_maps import decode, render
-from edgebert.sentencepiece_files import SentencePieces, parse_model
+from edgebert.checkpoints.tokenizers.sentencepiece_model import SentencePieces, parse_model
+from edgebert.checkpoints.tokenizers.sentencepiece_normalizer import decode, render
 from edgebert_runtime.errors import TokenizerError
 from tests.checkpoints.spm_models import processor, train
 

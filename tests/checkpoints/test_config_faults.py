@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.model_types import REQUIRED
-from edgebert.weight_names import BERT_FIELDS
+from edgebert.checkpoints.config.model_types import REQUIRED
+from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import CONFIG, Faults, assert_named, config, remove, write
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.head_names import HEADS
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.models.bert import BertConfig
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.test_config_faults import json_values

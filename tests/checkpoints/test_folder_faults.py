@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edgebert.checkpoints import open_checkpoint
+from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert.models.bert import BertConfig
-from edgebert.weight_names import BERT_FIELDS
 from tests.checkpoints.broken import (
     CONFIG,
     Faults,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.translation_tokenizers import read_tokenizers
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.translation import read_tokenizers
 from edgebert_runtime.errors import CheckpointError, TokenizerError
 from tests.checkpoints.broken import Change, remove, write
 from tests.checkpoints.marian_folders import size, write_folder

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from tokenizers import Tokenizer
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.sentencepiece_files import CONTROL, UNKNOWN, SentencePieces, read_sentencepieces
-from edgebert.sentencepiece_tokenizers import Vocabulary, build_tokenizer
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, UNKNOWN, SentencePieces, read_sentencepieces
 from tests.checkpoints.spm_models import equal, lines, odd_lines, processor, texts, train
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.sentencepiece_files import BYTES_OF_TEXT, SentencePieces, read_sentencepieces
-from edgebert.sentencepiece_merges import find_merges
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.sentencepiece_bpe import find_merges
+from edgebert.checkpoints.tokenizers.sentencepiece_model import BYTES_OF_TEXT, SentencePieces, read_sentencepieces
 from edgebert_runtime.errors import EdgebertError, TokenizerError
 from tests.checkpoints.spm_models import SPECIALS, equal, field, model_file, piece, processor, train
 from tests.checkpoints.test_sentencepiece import load, write

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig, sinusoids
-from edgebert.tensor_names import to_published
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import message
 from tests.models.tiny_seq2seq import KINDS, configure, randomized, save

@@ -10,8 +10,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.head_names import HEADS, TASKS
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import HEADS, TASKS
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert_runtime.errors import ConfigError
 from tests.checkpoints.broken import message, write_task
 from tests.tiny import write_checkpoint

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.tokenizer_files import read_tokenizer
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.tokenizer_json import read_tokenizer
 from edgebert_runtime.errors import EdgebertError
 from tests.checkpoints.broken import Change, Faults, assert_named, remove, write
 

@@ -11,8 +11,8 @@ import pytest
 import transformers
 from tokenizers import Tokenizer
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
 
 SCRIPTS = {
     "latin": "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_CODES
 
-from edgebert.checkpoint_files import CheckpointFolder
-from edgebert.translation_tokenizers import TranslationTokenizers, read_tokenizers
+from edgebert.checkpoints.folder import CheckpointFolder
+from edgebert.checkpoints.tokenizers.translation import TranslationTokenizers, read_tokenizers
 from edgebert_runtime.errors import TokenizerError
 from tests.checkpoints.marian_folders import LANGUAGES, read, size, write_folder
 from tests.checkpoints.spm_models import equal, lines, model_file, odd_lines, piece, processor, texts, train

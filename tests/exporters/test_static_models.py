@@ -17,9 +17,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from edgebert.families import CONFIGS
-from edgebert.head_names import HEADS
-from edgebert.tensor_names import to_published
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.config.model_factory import CONFIGS
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.inference.batch import Batch

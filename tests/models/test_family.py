@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.head_names import HEADS
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.heads import HeadedBert
-from edgebert.tensor_names import to_published
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import random_ids, randomized, relative, save
 from tests.tiny import CLASSES, ENDINGS

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.families import Reference
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.model_factory import Reference
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.weights.name_mapping import canonical, published_names, to_published
 from edgebert.models.bert import Bert, BertConfig
-from edgebert.tensor_names import canonical, published_names, to_published
 from tests.models.tiny_bert import SIZES, randomized, save
 
 

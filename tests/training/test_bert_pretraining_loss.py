@@ -12,10 +12,10 @@ import pytest
 import torch
 import transformers
 
-from edgebert.head_names import HEADS
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.models.bert import Bert, BertConfig
 from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining, pretraining_heads
-from edgebert.task_heads import head_config
 from edgebert.training import Recipe, initialize, train
 from edgebert.training.bert_pretraining import Batch, Pair, batches, collate, pairs, pretraining_loss
 from edgebert.training.examples import IGNORED

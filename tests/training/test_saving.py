@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.models.gpt2 import Gpt2LanguageModel
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder, some
-from edgebert.model_config import NAME, ModelConfig
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.config_reader import NAME, ModelConfig
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.folder import CheckpointFolder, some
 from edgebert.models.seq2seq import Seq2SeqConfig
 from edgebert_runtime.errors import ConfigError, InputError
 from edgebert_runtime.generation.option_parsers import CHECKS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgebert.weight_names import (
+from edgebert.checkpoints.config.name_tables import (
     ALBERT_TENSORS,
     BERT_FIELDS,
     BERT_TENSORS,

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from edgebert.checkpoint_files import CheckpointFolder, one_line, some
-from edgebert.decoding_settings import read_decoding
-from edgebert.families import Config, Reference
-from edgebert.head_names import POOLER, HeadNames
-from edgebert.model_config import ModelConfig, read_config
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.config_reader import ModelConfig, read_config
+from edgebert.checkpoints.config.generation_config import read_decoding
+from edgebert.checkpoints.config.head_tables import POOLER, HeadNames
+from edgebert.checkpoints.config.model_factory import Config, Reference
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
+from edgebert.checkpoints.folder import CheckpointFolder, one_line, some
+from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments, read_task, with_tensors
+from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
+from edgebert.checkpoints.tokenizers.translation import read_tokenizers
+from edgebert.checkpoints.weights.name_mapping import canonical
+from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_weights, fit, load
 from edgebert.models.heads import HeadConfig
 from edgebert.models.seq2seq import Seq2SeqConfig
-from edgebert.sentence_modules import SentenceModules, read_sentence_modules
-from edgebert.task_heads import TaskHead, check_arguments, read_task, with_tensors
-from edgebert.tensor_names import canonical
-from edgebert.tokenizer_files import TokenizerFile, read_tokenizer
-from edgebert.translation_tokenizers import read_tokenizers
-from edgebert.weight_files import Model, WeightFiles, find_weights, fit, load
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from edgebert.checkpoint_files import CheckpointFolder, foreign, parse_json
+from edgebert.checkpoints.folder import CheckpointFolder, foreign, parse_json
 from edgebert_runtime.errors import CheckpointError
 
 MAX_HEADER_BYTES = 25_000_000

@@ -15,11 +15,11 @@ from typing import Any
 
 from tokenizers import Tokenizer, processors
 
-from edgebert.checkpoint_files import CheckpointFolder, some
-from edgebert.marian_tokenizers import LANGUAGE, read_marian
-from edgebert.sentencepiece_files import CONTROL, UNKNOWN, read_sentencepieces
-from edgebert.sentencepiece_tokenizers import Vocabulary, build_tokenizer
-from edgebert.tokenizer_files import (
+from edgebert.checkpoints.folder import CheckpointFolder, some
+from edgebert.checkpoints.tokenizers.marian import LANGUAGE, read_marian
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, UNKNOWN, read_sentencepieces
+from edgebert.checkpoints.tokenizers.tokenizer_json import (
     READY,
     TokenizerFile,
     check_class,

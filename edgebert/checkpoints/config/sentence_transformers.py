@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
+from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
 from edgebert_runtime.errors import CheckpointError
 
 MODULES = "modules.json"

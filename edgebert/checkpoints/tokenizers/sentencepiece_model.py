@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edgebert.checkpoint_files import CheckpointFolder, foreign, some
+from edgebert.checkpoints.folder import CheckpointFolder, foreign, some
 from edgebert_runtime.bundle.protobuf import BYTES, FIXED32, VARINT, WireError, expect, fields, text
 from edgebert_runtime.errors import TokenizerError
 

@@ -10,9 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgebert.checkpoint_files import some
-from edgebert.families import Config
-from edgebert.head_names import (
+from edgebert.checkpoints.config.config_reader import NAME, ModelConfig, required_problems
+from edgebert.checkpoints.config.head_tables import (
     ARCHITECTURES,
     EXCEPTIONS,
     HEADS,
@@ -23,20 +22,27 @@ from edgebert.head_names import (
     HeadNames,
     head_prefixes,
 )
-from edgebert.model_config import NAME, ModelConfig, required_problems
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.model_factory import Config
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.folder import some
+from edgebert.checkpoints.heads.labels import (
+    PROBLEMS,
+    cross_encoder_activation,
+    read_activation,
+    read_labels,
+    read_problem,
+)
+from edgebert.checkpoints.weights.weight_loader import WeightFiles, by_canonical
 from edgebert.models.bert import BertConfig
 from edgebert.models.elmo import ElmoConfig
 from edgebert.models.heads import HeadConfig
 from edgebert.models.seq2seq import Seq2SeqConfig
-from edgebert.task_labels import PROBLEMS, cross_encoder_activation, read_activation, read_labels, read_problem
-from edgebert.weight_files import WeightFiles, by_canonical
 from edgebert_runtime.errors import CheckpointError, ConfigError
 
 
 @dataclass(frozen=True)
 class TaskHead:
-    """What a checkpoint is taken for; the fields are those of :class:`~edgebert.checkpoints.Checkpoint`."""
+    """What a checkpoint is taken for; the fields are those of :class:`~edgebert.checkpoints.checkpoint.Checkpoint`."""
 
     task: str
     names: HeadNames | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgebert.checkpoint_files import some
-from edgebert.sentencepiece_files import HINT
+from edgebert.checkpoints.folder import some
+from edgebert.checkpoints.tokenizers.sentencepiece_model import HINT
 from edgebert_runtime.errors import TokenizerError
 
 MAX_STEPS = 1 << 25

@@ -15,9 +15,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from edgebert.character_maps import ESCAPE, escaped, ranges, render
-from edgebert.checkpoint_files import some
-from edgebert.sentencepiece_files import (
+from edgebert.checkpoints.folder import some
+from edgebert.checkpoints.tokenizers.sentencepiece_bpe import Pair, find_merges
+from edgebert.checkpoints.tokenizers.sentencepiece_model import (
     BYTE,
     CHARACTERS,
     HINT,
@@ -28,7 +28,7 @@ from edgebert.sentencepiece_files import (
     WORD,
     SentencePieces,
 )
-from edgebert.sentencepiece_merges import Pair, find_merges
+from edgebert.checkpoints.tokenizers.sentencepiece_normalizer import ESCAPE, escaped, ranges, render
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
 

@@ -16,14 +16,14 @@ import safetensors
 import torch
 from torch import Tensor
 
-from edgebert.checkpoint_files import CheckpointFolder, is_plain, some
-from edgebert.families import Config, Reference, build
-from edgebert.head_names import HeadNames, head_prefixes
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import HeadNames, head_prefixes
+from edgebert.checkpoints.config.model_factory import Config, Reference, build
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
+from edgebert.checkpoints.weights.name_mapping import canonical, copies, numberless, published_names, turned
+from edgebert.checkpoints.weights.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
+from edgebert.checkpoints.weights.torch_pickle import read_pickle, read_pickle_header
 from edgebert.models.heads import HeadConfig
-from edgebert.pickle_files import read_pickle, read_pickle_header
-from edgebert.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
-from edgebert.tensor_names import canonical, copies, numberless, published_names, turned
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"

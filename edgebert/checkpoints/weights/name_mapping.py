@@ -6,11 +6,11 @@ import re
 
 from torch import Tensor
 
-from edgebert.families import Config
-from edgebert.head_names import POOLER, HeadNames
-from edgebert.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.head_tables import POOLER, HeadNames
+from edgebert.checkpoints.config.model_factory import Config
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.checkpoints.config.name_tables import OLD_ENDINGS, SEPARATE_TENSORS, WRAPPER
 from edgebert.models.seq2seq import Seq2SeqConfig
-from edgebert.weight_names import OLD_ENDINGS, SEPARATE_TENSORS, WRAPPER
 
 
 def canonical(name: str, model_type: str) -> str:

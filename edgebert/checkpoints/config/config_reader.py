@@ -7,10 +7,10 @@ import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder, some
-from edgebert.families import CONFIGS, Config
-from edgebert.model_types import MODEL_TYPES, PROJECT_IF_NARROWER, ModelType
-from edgebert.weight_names import CODE_KEYS, IGNORED, PROBABILITIES
+from edgebert.checkpoints.config.model_factory import CONFIGS, Config
+from edgebert.checkpoints.config.model_types import MODEL_TYPES, PROJECT_IF_NARROWER, ModelType
+from edgebert.checkpoints.config.name_tables import CODE_KEYS, IGNORED, PROBABILITIES
+from edgebert.checkpoints.folder import CheckpointFolder, some
 from edgebert_runtime.errors import ConfigError
 
 NAME = "config.json"

@@ -15,8 +15,8 @@ import zipfile
 import torch
 from torch import Tensor
 
-from edgebert.checkpoint_files import CheckpointFolder, foreign, some
-from edgebert.safetensors_header import TensorInfo
+from edgebert.checkpoints.folder import CheckpointFolder, foreign, some
+from edgebert.checkpoints.weights.safetensors_header import TensorInfo
 from edgebert_runtime.errors import CheckpointError
 
 DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgebert.checkpoint_files import some
+from edgebert.checkpoints.folder import some
 from edgebert.models.heads import HeadConfig
 from edgebert_runtime.errors import ConfigError
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Regex, normalizers
 
-from edgebert.sentencepiece_files import HINT
+from edgebert.checkpoints.tokenizers.sentencepiece_model import HINT
 from edgebert_runtime.errors import TokenizerError
 
 MAX_KEYS = 1 << 22

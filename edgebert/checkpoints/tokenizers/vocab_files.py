@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from edgebert.checkpoint_files import some
+from edgebert.checkpoints.folder import some
 from edgebert_runtime.errors import TokenizerError
 
 # Classes of tokenizer that are nothing but BERT's WordPiece over vocab.txt, and RoBERTa's and GPT-2's over vocab.json.

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgebert.checkpoint_files import CheckpointFolder, parse_json, some
-from edgebert.sentencepiece_files import CONTROL, NORMAL, read_sentencepieces
-from edgebert.sentencepiece_tokenizers import Vocabulary, build_tokenizer
-from edgebert.tokenizer_builders import check_pieces
-from edgebert.tokenizer_files import (
+from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, NORMAL, read_sentencepieces
+from edgebert.checkpoints.tokenizers.tokenizer_json import (
     MAX_BYTES,
     PIECES,
     SETTINGS,
@@ -25,6 +24,7 @@ from edgebert.tokenizer_files import (
     load_tokenizer,
     longest_text,
 )
+from edgebert.checkpoints.tokenizers.vocab_files import check_pieces
 from edgebert_runtime.errors import TokenizerError
 
 SOURCE_PIECES, TARGET_PIECES, TARGET_VOCABULARY = "source.spm", "target.spm", "target_vocab.json"

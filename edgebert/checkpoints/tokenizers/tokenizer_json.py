@@ -15,8 +15,8 @@ from typing import Any
 import tokenizers
 from tokenizers import Tokenizer
 
-from edgebert.checkpoint_files import CheckpointFolder, parse_json, some
-from edgebert.tokenizer_builders import (
+from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
+from edgebert.checkpoints.tokenizers.vocab_files import (
     GPT2_CLASSES,
     GPT2_TOKENS,
     MASKS,

@@ -1,0 +1,5 @@
+"""Checkpoint folders in the format of the Hugging Face Hub, opened, checked and renamed."""
+
+from edgebert.checkpoints.checkpoint import Checkpoint, open_checkpoint
+
+__all__ = ["Checkpoint", "open_checkpoint"]

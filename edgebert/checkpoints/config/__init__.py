@@ -1,0 +1,1 @@
+"""config.json and its companions: model types, head tables, generation settings."""

@@ -1,0 +1,1 @@
+"""Heads: which task a checkpoint is for, and its labels."""

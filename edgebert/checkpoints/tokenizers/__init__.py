@@ -1,0 +1,1 @@
+"""Tokenizer files of every layout, turned into one tokenizer.json."""

@@ -1,0 +1,1 @@
+"""Weight files: safetensors and pickles, renamed by tables."""
