@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert.checkpoints.weights.name_mapping import to_published
-from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.bert.model import Bert, BertConfig
 
 CONFIG = BertConfig(
     vocab_size=30522,

@@ -16,8 +16,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import edgebert
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
+from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.training import Loss, Recipe, initialize, save_checkpoint, train
 from edgebert.training.examples import Batch
 from edgebert_exporters import export_checkpoint, quantize_bundle

@@ -29,9 +29,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from edgebert import EdgebertError
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining
-from edgebert.models.seq2seq import sinusoids
+from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining
+from edgebert.models.seq2seq.model import sinusoids
 from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
 from edgebert.training.bert_pretraining import (
     Batch,

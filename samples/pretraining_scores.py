@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from edgebert import Bundle
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.heads import HeadedBert
-from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining
+from edgebert.models.bert.heads import HeadedBert
+from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining
 from edgebert.training.bert_pretraining import Batch, Document
 from edgebert_runtime.session.session import open_session
 

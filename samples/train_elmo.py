@@ -28,7 +28,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import Tensor
 
 import edgebert
-from edgebert.models.elmo import BiLanguageModel, Elmo, ElmoConfig
+from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, quantize_bundle
 

@@ -28,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig, translation_loss
+from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, translation_loss
 from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, quantize_bundle
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import edgebert
-from edgebert.cli.verbs import VERBS
+from edgebert.cli.request import VERBS
 from tests.documents import ROOT, blocks, commands, run
 
 TASKS = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from pretraining_scores import Score, frequencies, judge
 from torch import Tensor
 
 import edgebert
-from edgebert.models.pretraining import MASKED, NEXT
+from edgebert.models.bert.pretraining import MASKED, NEXT
 from edgebert.training.bert_pretraining import Batch, Vocabulary
 from edgebert.training.examples import IGNORED
 

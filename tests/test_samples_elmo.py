@@ -15,7 +15,7 @@ from train_gpt import texts
 
 import edgebert
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.elmo import BiLanguageModel, Elmo
+from edgebert.models.elmo.model import BiLanguageModel, Elmo
 from edgebert_runtime import Bundle
 
 SIZES, RECIPE = train_elmo.QUICK

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 import edgebert
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
 from edgebert.training.bert_finetuning import span_examples, tagging_examples
 from edgebert.training.examples import IGNORED, collate
 

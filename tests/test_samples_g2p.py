@@ -20,7 +20,7 @@ from torch import nn
 
 import edgebert
 from edgebert.cli import main
-from edgebert.models.seq2seq import Seq2Seq
+from edgebert.models.seq2seq.model import Seq2Seq
 
 BAR = 0.34  # the share of the words held out of the excerpt that are wrong; the checkpoint that ships gave 0.318
 MARGINS = {"int8": 0.01, "int4": 0.02}  # by how much larger it may be in these

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 import edgebert
 from edgebert.cli import main
-from edgebert.cli.verbs import VERBS
+from edgebert.cli.request import VERBS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"edgebert": ROOT, "edgebert_exporters": ROOT / "exporters", "edgebert_runtime": ROOT / "runtime"}

@@ -16,8 +16,8 @@ from edgebert.checkpoints.config.model_factory import CONFIGS, Config, Reference
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.checkpoints.weights.name_mapping import to_published
-from edgebert.models.bert import BertConfig
-from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from edgebert.models.bert.model import BertConfig
+from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 from tests.tiny_tokenizers import SPECIALS, TARGETS, VOCAB, WORDS, vocabulary, write_tokenizer
 
 __all__ = ["CLASSES", "CONFIG", "LABELS", "SPECIALS", "VOCAB", "WORDS", "sizes", "tiny_model", "write_checkpoint"]

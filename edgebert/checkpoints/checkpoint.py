@@ -24,8 +24,8 @@ from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_t
 from edgebert.checkpoints.tokenizers.translation import read_tokenizers
 from edgebert.checkpoints.weights.name_mapping import canonical
 from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_weights, fit, load
-from edgebert.models.heads import HeadConfig
-from edgebert.models.seq2seq import Seq2SeqConfig
+from edgebert.models.bert.heads import HeadConfig
+from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
@@ -78,8 +78,8 @@ class Checkpoint:
     def load_model(self) -> Reference:
         """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
 
-        For generate it is a :class:`~edgebert.models.gpt2.Gpt2LanguageModel`, for translate a
-        :class:`~edgebert.models.seq2seq.Seq2Seq`.
+        For generate it is a :class:`~edgebert.models.gpt2.model.Gpt2LanguageModel`, for translate a
+        :class:`~edgebert.models.seq2seq.model.Seq2Seq`.
 
         Raises:
             CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.

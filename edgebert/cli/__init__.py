@@ -13,7 +13,7 @@ import click
 
 from edgebert import __version__
 from edgebert.cli.errors import boundary
-from edgebert.cli.logs import log_to_stderr, logging_options, unwrapped
+from edgebert.cli.logging_options import log_to_stderr, logging_options, unwrapped
 
 COMMANDS = (
     *("export", "quantize", "verify", "info"),
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"edgebert.cli.{name}"), name)
+        command: click.Command = getattr(import_module(f"edgebert.cli.commands.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

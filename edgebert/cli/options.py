@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from edgebert.cli.texts import Errors
-from edgebert.cli.verbs import Request
+from edgebert.cli.request import Request
+from edgebert.cli.text_input import Errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 Long = Literal["cut", "split", "refuse"]

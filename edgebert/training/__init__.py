@@ -8,9 +8,9 @@ and what the batches are is the caller's affair. Everything else is data: a :cla
 
 from __future__ import annotations
 
-from edgebert.training.initial import initialize
-from edgebert.training.loop import Loss, Progress, train
-from edgebert.training.recipe import Recipe
-from edgebert.training.saving import save_checkpoint
+from edgebert.training.initialization import initialize
+from edgebert.training.save_checkpoint import save_checkpoint
+from edgebert.training.trainer import Loss, Progress, train
+from edgebert.training.training_config import Recipe
 
 __all__ = ["Loss", "Progress", "Recipe", "initialize", "save_checkpoint", "train"]

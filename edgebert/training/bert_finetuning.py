@@ -32,11 +32,11 @@ from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.checkpoints.weights.weight_loader import by_canonical, misfit, open_file, read
-from edgebert.models.bert import Bert
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
+from edgebert.models.bert.model import Bert
 from edgebert.training.examples import IGNORED, Batch, Example, reader, same_length
-from edgebert.training.initial import initialize
-from edgebert.training.loop import Loss
+from edgebert.training.initialization import initialize
+from edgebert.training.trainer import Loss
 from edgebert_runtime.errors import CheckpointError, InputError
 from edgebert_runtime.inputs.character_spans import plan_windows, strip
 from edgebert_runtime.tasks.answerer import LEAST_ROOM

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from edgebert.models.pretraining import BertPreTraining
+from edgebert.models.bert.pretraining import BertPreTraining
 from edgebert.training.examples import IGNORED
-from edgebert.training.loop import Loss
+from edgebert.training.trainer import Loss
 from edgebert_runtime.errors import InputError
 
 Document = Sequence[Sequence[int]]

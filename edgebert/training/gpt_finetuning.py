@@ -29,11 +29,11 @@ from tokenizers import AddedToken, processors
 from torch import Tensor, nn
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.gpt2 import Form, Gpt2, Gpt2Classifier, Gpt2LanguageModel, fine_tuning_loss
-from edgebert.models.rows import last_rows
+from edgebert.models.gpt2.model import Form, Gpt2, Gpt2Classifier, Gpt2LanguageModel, fine_tuning_loss
+from edgebert.models.mask_positions import last_rows
 from edgebert.training.examples import Batch, Example, join, reader, same_length
-from edgebert.training.initial import initialize
-from edgebert.training.loop import Loss
+from edgebert.training.initialization import initialize
+from edgebert.training.trainer import Loss
 from edgebert_runtime.errors import InputError
 
 START, DELIMITER, EXTRACT = MARKS = ("<start>", "<delimiter>", "<extract>")

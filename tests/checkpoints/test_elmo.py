@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.elmo import Elmo, ElmoConfig
+from edgebert.models.elmo.model import Elmo, ElmoConfig
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
 from tests.checkpoints.broken import message

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.models.bert import BertConfig
+from edgebert.models.bert.model import BertConfig
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.test_config_faults import json_values
 from tests.tiny import write_checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.name_tables import BERT_FIELDS
-from edgebert.models.bert import BertConfig
+from edgebert.models.bert.model import BertConfig
 from tests.checkpoints.broken import (
     CONFIG,
     Faults,

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
 from edgebert_runtime.errors import CheckpointError
 
 pytestmark = pytest.mark.network

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert.cli.verbs import VERBS
+from edgebert.cli.request import VERBS
 from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Generation, Ranked, Scored
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgebert.cli import environment
+from edgebert.cli import environment_report as environment
 from edgebert_runtime.errors import DeviceError
 from edgebert_runtime.session.session import session
 

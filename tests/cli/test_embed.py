@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgebert.cli.texts import MAX_LINE_BYTES, line_windows
+from edgebert.cli.text_input import MAX_LINE_BYTES, line_windows
 
 
 def test_arguments_become_lines_of_numbers(run: Any, engine: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgebert.cli.generation import TABLE
+from edgebert.cli.generation_options import TABLE
 from edgebert_runtime.generation.option_parsers import CHECKS
 
 SHARED = {"texts": 1, "max_batch_tokens": None, "errors": "strict"}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from edgebert.cli import output
+from edgebert.cli import formatting as output
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgebert.cli.texts import MAX_LINE_BYTES
+from edgebert.cli.text_input import MAX_LINE_BYTES
 
 SHARED = {"max_tokens": 3, "max_batch_tokens": 9, "errors": "replace"}
 OPTIONS = "--max-tokens 3 --max-batch-tokens 9 --errors replace"

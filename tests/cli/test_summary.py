@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgebert.cli import summary
+from edgebert.cli import bundle_summary as summary
 from edgebert_runtime.bundle.manifest import Limits
 
 COMMON = {"texts": 76, "cosine_mean": 0.99987, "cosine_min": 0.9971, "alone_in_batch_cosine_min": 0.99991}

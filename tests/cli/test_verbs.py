@@ -12,7 +12,7 @@ import pytest
 
 import edgebert_runtime
 from edgebert.cli import COMMANDS
-from edgebert.cli.verbs import ALSO, VERBS
+from edgebert.cli.request import ALSO, VERBS
 
 # These answer each text before they have read all.
 STREAMING = ("embed", "classify", "tag", "fill-mask", "generate", "translate", "score")

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import edgebert
 from edgebert.cli import main
-from edgebert.models.elmo import BiLanguageModel, Elmo, ElmoConfig
-from edgebert.models.heads import POOLINGS, SentenceEncoder
+from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
+from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.models.operators import recurrence
 from edgebert.training import Recipe, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, verify_bundle

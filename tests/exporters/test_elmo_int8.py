@@ -13,8 +13,8 @@ import pytest
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert.models.elmo import Elmo, ElmoConfig
-from edgebert.models.heads import SentenceEncoder
+from edgebert.models.bert.heads import SentenceEncoder
+from edgebert.models.elmo.model import Elmo, ElmoConfig
 from edgebert_exporters.graphs.graph_editor import Rewriter
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import encoder_signature

@@ -20,8 +20,8 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.weights.name_mapping import to_published
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
+from edgebert.models.bert.model import Bert, BertConfig
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import random_ids, randomized, relative, save
 from tests.tiny import CLASSES, ENDINGS

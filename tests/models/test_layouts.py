@@ -17,7 +17,7 @@ from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.model_factory import Reference
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.weights.name_mapping import canonical, published_names, to_published
-from edgebert.models.bert import Bert, BertConfig
+from edgebert.models.bert.model import Bert, BertConfig
 from tests.models.tiny_bert import SIZES, randomized, save
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.activations import ACTIVATIONS
-from edgebert.models.seq2seq import Seq2Seq, sinusoids
+from edgebert.models.seq2seq.model import Seq2Seq, sinusoids
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative
 from tests.models.tiny_seq2seq import KINDS, random_ids, randomized, save, targets

@@ -17,7 +17,7 @@ from torch import Tensor
 import edgebert
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.models.heads import HeadedBert
+from edgebert.models.bert.heads import HeadedBert
 from edgebert.training import Recipe, save_checkpoint, train
 from edgebert.training.bert_finetuning import LOSSES, new_head, span_examples, tagging_examples
 from edgebert.training.examples import Batch, Example, batches, collate, text_examples

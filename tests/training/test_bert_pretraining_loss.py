@@ -14,12 +14,12 @@ import transformers
 
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.heads.head_detection import head_config
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining, pretraining_heads
+from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining, pretraining_heads
 from edgebert.training import Recipe, initialize, train
 from edgebert.training.bert_pretraining import Batch, Pair, batches, collate, pairs, pretraining_loss
 from edgebert.training.examples import IGNORED
-from edgebert.training.saving import describe, publish
+from edgebert.training.save_checkpoint import describe, publish
 from tests.tiny import CONFIG, VOCAB, randomize
 from tests.training.pretraining_texts import UNK, VOCABULARY, random_documents, seeded
 

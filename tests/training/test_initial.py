@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.gpt2 import Gpt2, Gpt2Config, Gpt2LanguageModel
-from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 from edgebert.training import initialize
 
 SIZES: dict[str, Any] = {

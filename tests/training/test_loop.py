@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.gpt2 import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
 from edgebert.training import Loss, Progress, Recipe, initialize, train
 from edgebert_runtime.errors import InputError
 

@@ -10,9 +10,9 @@ import transformers
 from tokenizers import Tokenizer
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.heads import HeadedBert
-from edgebert.models.pretraining import MASKED, NEXT, BertPreTraining
+from edgebert.models.bert.heads import HeadedBert
+from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
 from tests.tiny import CLASSES, randomize, sizes, write_checkpoint

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.seq2seq import Seq2Seq
+from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import InputError
 from tests.models.test_seq2seq_training import made

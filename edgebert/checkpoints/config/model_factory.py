@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from edgebert.models.bert import Bert, BertConfig
-from edgebert.models.elmo import Elmo, ElmoConfig
-from edgebert.models.gpt2 import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
-from edgebert.models.heads import HeadConfig, HeadedBert
-from edgebert.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from edgebert.models.bert.heads import HeadConfig, HeadedBert
+from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.elmo.model import Elmo, ElmoConfig
+from edgebert.models.gpt2.model import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 
 Config: TypeAlias = "BertConfig | ElmoConfig | Gpt2Config | Seq2SeqConfig"
 Reference: TypeAlias = "Bert | HeadedBert | Elmo | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq"

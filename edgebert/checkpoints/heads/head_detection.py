@@ -33,10 +33,10 @@ from edgebert.checkpoints.heads.labels import (
     read_problem,
 )
 from edgebert.checkpoints.weights.weight_loader import WeightFiles, by_canonical
-from edgebert.models.bert import BertConfig
-from edgebert.models.elmo import ElmoConfig
-from edgebert.models.heads import HeadConfig
-from edgebert.models.seq2seq import Seq2SeqConfig
+from edgebert.models.bert.heads import HeadConfig
+from edgebert.models.bert.model import BertConfig
+from edgebert.models.elmo.model import ElmoConfig
+from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, ConfigError
 
 

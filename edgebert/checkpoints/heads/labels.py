@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgebert.checkpoints.folder import some
-from edgebert.models.heads import HeadConfig
+from edgebert.models.bert.heads import HeadConfig
 from edgebert_runtime.errors import ConfigError
 
 NAME = "config.json"

@@ -10,7 +10,7 @@ from edgebert.checkpoints.config.head_tables import POOLER, HeadNames
 from edgebert.checkpoints.config.model_factory import Config
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.name_tables import OLD_ENDINGS, SEPARATE_TENSORS, WRAPPER
-from edgebert.models.seq2seq import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2SeqConfig
 
 
 def canonical(name: str, model_type: str) -> str:

@@ -23,7 +23,7 @@ from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
 from edgebert.checkpoints.weights.name_mapping import canonical, copies, numberless, published_names, turned
 from edgebert.checkpoints.weights.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
 from edgebert.checkpoints.weights.torch_pickle import read_pickle, read_pickle_header
-from edgebert.models.heads import HeadConfig
+from edgebert.models.bert.heads import HeadConfig
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from edgebert.models.gpt2 import Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2LanguageModel
 from edgebert.models.operators import Cache, best_tokens
-from edgebert.models.seq2seq import Seq2Seq
+from edgebert.models.seq2seq.model import Seq2Seq
 
 Best = tuple[Tensor, Tensor, Tensor]
 
@@ -32,7 +32,7 @@ class RankedDecoder(nn.Module):
 
 
 class Part(nn.Module):
-    """The modules of a :class:`~edgebert.models.seq2seq.Seq2Seq`, and the model itself to compute with."""
+    """The modules of a :class:`~edgebert.models.seq2seq.model.Seq2Seq`, and the model itself to compute with."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
 from edgebert_runtime.decoders.seq2seq_signature import CROSS, TABLE
 
 if TYPE_CHECKING:
-    from edgebert.models.seq2seq import Seq2SeqConfig  # which imports torch
+    from edgebert.models.seq2seq.model import Seq2SeqConfig  # which imports torch
 
 T = TypeVar("T")
 

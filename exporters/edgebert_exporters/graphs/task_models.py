@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 
 from edgebert.checkpoints import Checkpoint
-from edgebert.models.bert import Bert
-from edgebert.models.elmo import Elmo
-from edgebert.models.gpt2 import Gpt2Classifier, Gpt2LanguageModel
-from edgebert.models.heads import POOLINGS, SentenceEncoder
-from edgebert.models.seq2seq import Seq2Seq
+from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
+from edgebert.models.bert.model import Bert
+from edgebert.models.elmo.model import Elmo
+from edgebert.models.gpt2.model import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters.graphs.decoder_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
 from edgebert_exporters.graphs.signatures import (
     TASKS,

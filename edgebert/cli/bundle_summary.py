@@ -1,0 +1,227 @@
+"""What there is to say about a bundle, for ``info`` and for the commands that make one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgebert.cli.formatting import LONG_LIST, Row, echo_table, flatten, number, size
+
+if TYPE_CHECKING:
+    from edgebert_runtime import Bundle
+    from edgebert_runtime.bundle.manifest import Limits
+
+# What is measured after quantization. A row is for tasks that have every figure in it, the first one with its label.
+MEASURES = (
+    ("agreement", "correlation with float32 {correlation:.4f}"),
+    ("agreement", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
+    ("neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
+    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give; all of it in {unflipped:.1%} of them"),
+    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
+    ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
+    ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
+    ("bits a byte", "{bits_per_byte_before:.3f} -> {bits_per_byte_after:.3f}"),
+    ("generated", "{token_agreement:.1%} of the tokens are the same"),
+    ("batches", "cosine of a text alone to itself in a batch {alone_in_batch_cosine_min:.4f} at least"),
+)
+
+# Kinds of weights with a smaller share of the bytes are not worth a line.
+SMALL = 0.01
+
+
+def as_dict(bundle: Bundle) -> dict[str, Any]:
+    """Return where the bundle is, its size, and the whole manifest."""
+    manifest = dataclasses.asdict(bundle.manifest)
+    return {"bundle": click.format_filename(bundle.path), "bytes": total_bytes(bundle), **manifest}
+
+
+def total_bytes(bundle: Bundle) -> int:
+    """Add up the files of the bundle."""
+    return sum(entry.bytes for entry in bundle.manifest.files.values())
+
+
+def headline(bundle: Bundle) -> list[Row]:
+    """Say in a few rows what the bundle is."""
+    manifest = bundle.manifest
+    done, of = manifest.weights.coverage
+    coverage = f", {done} of {of} matrix products" if of else ""
+    return [
+        ("bundle", click.format_filename(bundle.path)),
+        ("task", f"{manifest.task} ({manifest.family}, target {manifest.target})"),
+        ("size", f"{size(total_bytes(bundle))} in {len(manifest.files)} files"),
+        ("weights", f"{manifest.weights.scheme}, {size(manifest.weights.bytes)}{coverage}"),
+    ]
+
+
+def details(bundle: Bundle) -> list[Row]:
+    """Give the dimensions and limits that a user of the bundle has to know."""
+    manifest, limits = bundle.manifest, bundle.manifest.limits
+    rows = [
+        ("made by", f"edgebert {manifest.edgebert_version}, format {manifest.format_version}"),
+        ("safe CPUs", manifest.weights.safe_cpus),
+        ("tokens", tokens(manifest.task, limits)),
+        ("vocabulary", f"{limits.vocab_size:,}"),
+    ]
+    if target := manifest.config.get("decoder_vocab_size"):
+        rows.append(("of targets", f"{target:,}"))
+    layers = [f"{side}_{part}" for side in ("encoder", "decoder") for part in ("layers", "attention_heads")]
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", *layers):
+        if key in manifest.config:
+            rows.append((key.removeprefix("num_").replace("_", " "), number(manifest.config[key])))
+    return rows
+
+
+def tokens(task: str, limits: Limits) -> str:
+    """Say how long a text can be."""
+    if task == "translate":
+        return f"up to {limits.max_tokens:,} a text, and as many for its translation; longer ones are refused"
+    if task == "generate":
+        return f"up to {limits.max_tokens:,}, those of a prompt and those added to it together"
+    return f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"
+
+
+def settings(bundle: Bundle) -> list[Row]:
+    """Give what the task's engine is told: pooling, labels, languages and the like."""
+    found = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
+    if "languages" in found:
+        found["languages"] = ", ".join(found["languages"])  # all of them: their codes are what a user has to know
+    return list(flatten(found)) if found else []
+
+
+def decoding(bundle: Bundle) -> list[Row]:
+    """Give the options of generation that hold unless a call says otherwise, under the names that calls use."""
+    return [(name, json.dumps(value)) for name, value in bundle.manifest.decoding.items()]
+
+
+def echo_verification(bundle: Bundle) -> None:
+    """Print what was compared when the bundle was made, and how far it was off."""
+    figures = bundle.manifest.verification
+    rows = compared(bundle.manifest.target, figures)
+    if alone := figures.get("rows_alone"):
+        rows.append(("batches", invariance(alone)))
+    echo_table(rows, title="verified against PyTorch")
+
+
+def verified(figures: Mapping[str, Any]) -> list[Row]:
+    """Say what ``edgebert verify`` compared and found."""
+    reference = figures.get("reference", {})
+    rows = [("files", f"{figures['files']} files are what the manifest lists")]
+    if "golden_cosine" in figures:
+        text = f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"
+        rows.append(("golden", text))
+    if alone := figures.get("rows_alone"):
+        text = f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"
+        rows.append(("batching", text))
+    if "cosine" in reference:
+        rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
+    return rows + compared("reference", reference)
+
+
+def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
+    """Say how far a graph was from its reference, and each of its outputs where there are several."""
+    if "max_error" not in figures:
+        return []
+    text = (
+        f"{figures['batches']} batches, off by {figures['max_error']:.1e} of the largest number at most "
+        f"(allowed {figures['tolerance']:.0e}), at {figures['at']}"
+    )
+    errors = figures.get("outputs", {})
+    rows = [(name, f"off by {error:.1e}") for name, error in errors.items()] if len(errors) > 1 else []
+    if len(rows) > LONG_LIST:
+        most = max(list(errors.values())[1:])
+        rows[1:] = [("others", f"{len(rows) - 1} outputs, off by {most:.1e} at most")]
+    if found := figures.get("translations"):
+        beams = " and ".join(map(str, found["num_beams"]))
+        rows.append(("translations", f"those of {found['sources']} texts are the same, with num_beams {beams}"))
+    unoptimized = figures.get("unoptimized", {})
+    return [(label, text), *((f"  {name}", error) for name, error in rows), *compared("unoptimized", unoptimized)]
+
+
+def measures(report: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization changed, as far as it was measured."""
+    found, rows = dict(report["fidelity"]), dict[str, str]()
+    if "flip_rate" in found:
+        found["unflipped"] = 1 - found["flip_rate"]
+    for label, text in MEASURES:
+        if all(name in found for _, name, _, _ in Formatter().parse(text) if name):
+            rows.setdefault(label, text.format(**found))
+    if batches := report.get("batches"):
+        rows["batches"] = invariance(batches)
+    return list(rows.items())
+
+
+def invariance(batches: Mapping[str, Any]) -> str:
+    """Say whether a text gets the same alone and in a batch."""
+    text = f"{batches['identical']} of {batches['rows']} rows are the same alone and in a batch, bit for bit"
+    if batches["identical"] == batches["rows"]:
+        return text
+    return f"{text}; off by {batches['max_difference']:.1e} of the largest number at most"
+
+
+def sized(report: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization gained in size, all in all and for each kind of weights."""
+    sizes, kinds = report["bytes"], report.get("kinds", {})
+    rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}")]
+    large = {kind: both for kind, both in kinds.items() if both["before"] > SMALL * sizes["before"]}
+    return rows + [(f"  {kind}", f"{size(both['before'])} -> {size(both['after'])}") for kind, both in large.items()]
+
+
+def timed(report: Mapping[str, Any]) -> list[Row]:
+    """Say what quantization gained in speed, and what to do where it did not."""
+    rows = [
+        (row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)")
+        for row in report["speed"]
+    ]
+    return rows + ([("note", report["advice"])] if report.get("advice") else [])
+
+
+def evaluated(evaluation: Mapping[str, Any]) -> list[Row]:
+    """Say how well both did on labelled examples, each figure with its interval."""
+    rows = []
+    for name, figure in evaluation["figures"].items():
+        before, after, difference = (
+            f"{figure[side]:.4g} ({figure[f'{side}_interval'][0]:.4g} to {figure[f'{side}_interval'][1]:.4g})"
+            for side in ("before", "after", "difference")
+        )
+        rows.append((name.replace("_", " "), f"{before} -> {after}, difference {difference}"))
+    return rows
+
+
+def figures_of(report: Mapping[str, Any]) -> list[Row]:
+    """Give the figures of a report in rows, all but those of each weight."""
+    return sized(report) + measures(report) + timed(report) + evaluated(report.get("evaluation", {"figures": {}}))
+
+
+def costs_of_weights(found: Sequence[Mapping[str, Any]], most: int | None = LONG_LIST) -> list[Row]:
+    """Name ``most`` weights (None: all), those first that cost most in few bits, and what each alone costs."""
+    losses = [(row["weight"], {name: row[name] for name in ("int8", "int4") if name in row}) for row in found]
+    losses.sort(key=lambda row: -max(row[1].values(), default=0))
+    return [(name, ", ".join(f"{form} {loss:.2e}" for form, loss in each.items())) for name, each in losses[:most]]
+
+
+def left(kept: Mapping[str, str]) -> list[Row]:
+    """Say what was left in float32 and why; where that is much, how much there is for each reason."""
+    if len(kept) <= LONG_LIST:
+        return list(kept.items())
+    names: dict[str, list[str]] = {}
+    for name, reason in kept.items():
+        names.setdefault(reason, []).append(name)
+    return [(name if not more else f"{name} and {len(more)} more", reason) for reason, (name, *more) in names.items()]
+
+
+def echo_report(bundle: Bundle) -> None:
+    """Print what quantization gained and cost, and what it left alone and why."""
+    report = bundle.manifest.report
+    if not report:
+        return
+    echo_table(sized(report) + measures(report) + timed(report), title="report")
+    if evaluation := report.get("evaluation"):
+        title = f"on {evaluation['examples']:,} examples of {evaluation['file']}, with intervals of 95 %"
+        echo_table(evaluated(evaluation), title=title)
+    echo_table(costs_of_weights(report.get("sensitivity", [])), title="what a weight alone costs")
+    echo_table(left(bundle.manifest.weights.kept), title="left in float32")

@@ -1,0 +1,43 @@
+"""``edgebert doctor``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from edgebert.cli.errors import FAILED
+from edgebert.cli.formatting import echo_json, echo_table, flatten
+from edgebert.cli.logging_options import Command
+from edgebert.cli.options import json_option
+
+
+@click.command(cls=Command)
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    r"""Check this machine and its packages, and say what to repair.
+
+    \b
+    Example:
+        edgebert doctor
+
+    Exits with code 1 if something is broken.
+    """
+    from edgebert.cli.environment_report import diagnose
+
+    found = diagnose()
+    if as_json:
+        echo_json({"ok": not found.broken, **dataclasses.asdict(found)})
+    else:
+        for title, facts in found.facts.items():
+            echo_table(flatten(facts), title=title)
+        click.echo()
+        for message in found.broken:
+            click.echo(f"broken: {message}")
+        for message in found.advice:
+            click.echo(f"advice: {message}")
+        if not found.broken:
+            click.echo("nothing is broken")
+    if found.broken:
+        ctx.exit(FAILED)

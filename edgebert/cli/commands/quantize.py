@@ -1,0 +1,188 @@
+"""``edgebert quantize``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgebert.cli.bundle_summary import as_dict, costs_of_weights, echo_report, figures_of, headline
+from edgebert.cli.formatting import echo_json, echo_table, step_progress
+from edgebert.cli.logging_options import Command
+from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
+from edgebert.cli.text_input import naming, read_texts
+
+# Options that --sensitivity has a use for.
+MEASURING = ("rows", "exclude")
+PERCENT = re.compile(r"([0-9.]+)\s*%")
+
+
+def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Turn a percentage, or a number from 0 to 1, into such a number."""
+    if value is None:
+        return None
+    match = PERCENT.fullmatch(value.strip())
+    try:
+        share = float(match[1]) / 100 if match else float(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is neither a percentage, such as 0.5%, nor a number.") from error
+    if not 0 < share < 1:
+        raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
+    return share
+
+
+@click.command(cls=Command)
+@bundle_argument
+@click.argument("out", type=FOLDER, required=False)
+@click.option(
+    "--scheme",
+    type=click.Choice(["int8", "int4", "int8-static", "fp16"]),
+    default="int8",
+    help="How the weights are stored.",
+)
+@click.option(
+    "--rows",
+    type=click.Choice(["few", "many"]),
+    show_default="few for models that generate, many for others",
+    help="Be fast for few rows, one text at a time, or for many: batches and long prompts.",
+)
+@click.option("--block-size", type=int, show_default="128, or 64 with int4", help="How many weights share a scale.")
+@click.option("--zero-points", is_flag=True, help="Give each block of weights a zero point as well as a scale.")
+@click.option(
+    "--rounding",
+    type=click.Choice(["nearest", "gptq"]),
+    show_default="nearest, or gptq with int4",
+    help="Round each weight to the nearest number, or so that the errors of a row make up for each other on sample "
+    "texts, which takes longer.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    show_default="nothing",
+    help="Leave the weights whose name matches in float32, as in '*.contract.weight'. May be given several times.",
+)
+@click.option(
+    "--calibration",
+    type=FOLDER,
+    metavar="FILE",
+    show_default="built-in sample texts",
+    help="Texts of your own, UTF-8, one a line, that set the scales and measure what was lost.",
+)
+@click.option(
+    "--calibration-method",
+    type=click.Choice(["min-max", "percentile", "entropy", "mse"]),
+    show_default="min-max",
+    help="How int8-static finds the range of an activation.",
+)
+@click.option(
+    "--budget",
+    callback=as_share,
+    metavar="SHARE",
+    show_default="none",
+    help="Give each weight as few bits as all together lose no more agreement than this, such as 0.5%.",
+)
+@click.option(
+    "--sensitivity",
+    is_flag=True,
+    help="Only say what each weight alone costs in 8 bits and in 4, in shares of the agreement, and write nothing. "
+    "Takes --rows, --exclude and --calibration.",
+)
+@click.option(
+    "--eval",
+    type=FOLDER,
+    metavar="FILE",
+    show_default="nothing",
+    help="Labelled examples on which both bundles are judged: a JSON object a line, with text and label for a "
+    "classifier, and for other tasks with the fields that the error of a wrong line names.",
+)
+@click.option(
+    "--min-agreement",
+    type=click.FloatRange(0, 1),
+    show_default="0.99; with int4 0.95, with fp16 0.999, with --budget all that it leaves",
+    help="Fail if new and old results agree less than this, from 0 to 1: their mean cosine, or their correlation where "
+    "a text gives one number.",
+)
+@click.option(
+    "--max-slowdown",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TIMES",
+    show_default="any",
+    help="Fail if the new bundle takes more than so many times the time of float32, in the median of what is timed.",
+)
+@click.option("--html", type=FOLDER, metavar="FILE", show_default="nothing", help="Write the report as one page, too.")
+@force_option
+@json_option
+def quantize(
+    bundle: Path,
+    out: Path | None,
+    calibration: Path | None,
+    html: Path | None,
+    sensitivity: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Store the weights of BUNDLE in fewer bits, in the folder OUT.
+
+    \b
+    Example:
+        edgebert quantize minilm/ minilm-int8/ --calibration texts.txt --html report.html
+        edgebert quantize gpt2/ gpt2-int4/ --scheme int4 --block-size 64 --max-slowdown 1
+        edgebert quantize minilm/ --sensitivity
+
+    Reports which layers were quantized, the size and speed of both, how far the results differ, and with --eval how
+    good they are. A bundle that falls short of --min-agreement or --max-slowdown is not written.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if sensitivity:
+        check_measuring(given, out, html)
+    elif out is None:
+        raise click.UsageError("Missing argument 'OUT'.")
+    if calibration is not None:
+        given["calibration"] = read_texts(calibration)
+    if sensitivity or out is None:
+        echo_sensitivity(bundle, given, as_json)
+    else:
+        make(bundle, out, given, html, as_json)
+
+
+def check_measuring(given: dict[str, Any], out: Path | None, html: Path | None) -> None:
+    """Refuse what has no meaning where nothing is written; take what is the default anyway out of ``given``."""
+    if given["scheme"] == "int8":
+        del given["scheme"]
+    others = [f"--{name.replace('_', '-')}" for name in given if name not in MEASURING]
+    others += ["--html"] * (html is not None) + ["OUT"] * (out is not None)
+    if others:
+        raise click.UsageError(f"--sensitivity writes nothing, leave out {', '.join(others)}.")
+
+
+def echo_sensitivity(bundle: Path, given: dict[str, Any], as_json: bool) -> None:
+    """Measure what each weight alone costs, and print it."""
+    from edgebert_exporters.quantize import measure_sensitivity
+
+    with naming(), step_progress() as progress:
+        found = measure_sensitivity(bundle, progress=progress, **given)
+    if as_json:
+        echo_json(found)
+    else:
+        echo_table(costs_of_weights(found, None))
+
+
+def make(bundle: Path, out: Path, given: dict[str, Any], html: Path | None, as_json: bool) -> None:
+    """Quantize, and print and write the report."""
+    import edgebert_exporters
+    from edgebert_exporters.reports.html_report import check_page, write_page
+
+    if html is not None:
+        check_page(html)
+    with naming(), step_progress() as progress:
+        made = edgebert_exporters.quantize_bundle(bundle, out, progress=progress, **given)
+    if html is not None:
+        write_page(html, made, figures_of(made.manifest.report))
+    if as_json:
+        echo_json(as_dict(made))
+        return
+    echo_table(headline(made))
+    echo_report(made)

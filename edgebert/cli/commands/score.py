@@ -1,0 +1,59 @@
+"""``edgebert score``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgebert.cli.batch_runner import AT_ONCE, reading
+from edgebert.cli.errors import Failure
+from edgebert.cli.logging_options import Command
+from edgebert.cli.options import bundle_argument, language_options, request_options, texts_options
+from edgebert.cli.request import Request
+from edgebert.cli.result_rows import echo_object, echo_row, exact
+from edgebert.cli.text_input import split_pairs
+
+if TYPE_CHECKING:
+    from edgebert_runtime import Scored
+
+
+@click.command(cls=Command)
+@bundle_argument
+@texts_options("[TEXTS]...")
+@language_options
+@request_options(
+    json_help="Write a JSON object a line for each text: index, tokens, token_logprobs, score, perplexity.",
+    long="refuse",
+)
+def score(request: Request, languages: dict[str, str]) -> None:
+    r"""Tell how likely TEXTS, or lines of standard input, are.
+
+    \b
+    Example:
+        edgebert score gpt2/ "The cat sat on the mat." "Mat the on sat cat the."
+        edgebert score gpt2/ --input texts.txt --json
+        printf 'How are you?\tWie geht es dir?\n' | edgebert score opus-mt-en-de/
+
+    For a bundle that translates, a text is a source and its translation, with a tab between them, and what is told is
+    how likely the translation is. Prints a line for each text, in order, with tabs between the natural logarithm of its
+    probability, its perplexity and the number of its tokens. Less perplexity is more likely text, whatever its length.
+    """
+    with reading(request) as texts:
+        engine = request.load()
+        pairs = engine.bundle.manifest.task == "translate"
+        if languages and not pairs:
+            option = f"--{next(iter(languages)).replace('_', '-')}"
+            raise Failure(f"{click.format_filename(request.bundle)} translates nothing; leave out {option}")
+        options: dict[str, Any] = {**languages, **request.keywords}
+
+        def compute(part: list[str]) -> list[Scored]:
+            items = zip(*split_pairs(part, "a bundle that translates"), strict=True) if pairs else part
+            found: list[Scored] = engine.score(items, **options)
+            return found
+
+        for index, found in texts.each(compute, AT_ONCE):
+            if request.as_json:
+                echo_object({"index": index, **exact(found)})
+            else:
+                echo_row(found.score, found.perplexity, len(found.tokens))

@@ -1,0 +1,54 @@
+"""``edgebert tag``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edgebert.cli.batch_runner import reading
+from edgebert.cli.logging_options import Command
+from edgebert.cli.options import bundle_argument, request_options, stride_option, texts_options
+from edgebert.cli.request import Request
+from edgebert.cli.result_rows import echo_object, echo_row
+
+if TYPE_CHECKING:
+    from edgebert_runtime import Tagger
+
+
+@click.command(cls=Command)
+@bundle_argument
+@texts_options("[TEXTS]...")
+@click.option(
+    "--aggregation",
+    type=click.Choice(["none", "simple", "first", "max"]),
+    default="simple",
+    help="How tokens become entities: none prints each token; simple joins tokens of one label; first and max also "
+    "keep words whole, and label them as their first or their surest token.",
+)
+@stride_option("a quarter of a window, at most 128")
+@request_options(
+    json_help="Write a JSON object a line for each text: index, entities with label, score, start, end, text.",
+    long="split",
+)
+def tag(request: Request, aggregation: str, stride: int | None) -> None:
+    r"""Find entities, such as names, in TEXTS or standard input.
+
+    \b
+    Example:
+        edgebert tag ner/ "Ada Lovelace lived in London."
+        edgebert tag ner/ --aggregation first --input texts.txt --json
+
+    Each line of standard input is a text. Prints a line for each entity, in the order of the texts, with tabs between
+    the number of its text, counted from 1, start, end, label, score and text. Start and end count characters from 0. A
+    long text is read in windows, and nothing of it is lost.
+    """
+    with reading(request) as texts:
+        engine: Tagger = request.load()
+        options = {"aggregation": aggregation, "stride": stride, **request.keywords}
+        for index, entities in texts.each(lambda part: list(engine.stream(part, **options))):
+            if request.as_json:
+                echo_object({"index": index, "entities": entities})
+                continue
+            for one in entities:
+                echo_row(index + 1, one.start, one.end, one.label, one.score, one.text)

@@ -1,0 +1,163 @@
+"""What stands on top of an encoder: pooling to one vector, and the heads of the tasks.
+
+Every head of the BERT paper and of its descendants has one form: an optional hidden layer with an activation and a
+normalisation, then a linear layer. They differ in what they read and in their numbers, which are data:
+
+===============  ===========================  ======================================================
+task             reads                        gives
+===============  ===========================  ======================================================
+embed            pooled hidden states         ``sentence_embedding`` (batch, dim)
+classify         the first token (``[CLS]``)  ``logits`` (batch, labels)
+                 or the mean of all
+next-sentence    the first token              ``logits`` (batch, 2)
+rerank,          the first token              ``logits`` (batch, 1), one for each pair of texts
+multiple-choice
+tag              every token                  ``logits`` (batch, seq, labels)
+answer           every token                  ``start_logits`` and ``end_logits`` (batch, seq)
+fill-mask        the tokens asked for         ``logits`` (rows, vocab)
+===============  ===========================  ======================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.bert.model import Bert
+from edgebert.models.elmo.model import Elmo
+from edgebert.models.mask_positions import first_rows, last_rows, mean_of
+
+POOLINGS = ("cls", "mean", "max", "last")
+ROWS = {"first": first_rows, "last": last_rows}
+READS = (*ROWS, "mean", "every", "chosen")
+
+
+class SentenceEncoder(nn.Module):
+    """An encoder with the pooling that makes one vector of a text (Reimers and Gurevych, 2019).
+
+    ``cls`` and ``last`` take the first and last real token, ``mean`` and ``max`` all real tokens; ``normalize``
+    brings each vector to length 1. A row without any real token gives the zero vector.
+    """
+
+    def __init__(self, encoder: Bert | Elmo, pooling: str, normalize: bool) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
+        self.add_module(type(encoder).__name__.lower(), encoder)  # under the name of its family
+        self.encode = encoder.encode
+        self.pooling = pooling
+        self.normalize = normalize
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Take (batch, seq) integer tensors to sentence vectors (batch, dim)."""
+        mask = attention_mask != 0
+        vectors = self.pooled(input_ids, mask, token_type_ids)
+        if self.normalize:
+            squared = (vectors[:, None] @ vectors[..., None]).squeeze(2)  # (batch, 1), each row's by itself
+            vectors = vectors / squared.sqrt().clamp(min=1e-12)
+        return vectors
+
+    def pooled(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Take (batch, seq) tensors, the mask of booleans, to vectors (batch, dim)."""
+        if self.pooling in ("cls", "last"):
+            rows = ROWS["first" if self.pooling == "cls" else "last"](mask)
+            return self.encode(input_ids, mask, token_type_ids, rows) * mask.any(1, keepdim=True)
+        hidden = self.encode(input_ids, mask, token_type_ids)
+        if self.pooling == "mean":
+            return mean_of(hidden, mask)
+        hidden = torch.where(mask[..., None], hidden.reshape(*mask.shape, -1), -torch.inf)  # (batch, seq, dim)
+        return torch.where(mask.any(1, keepdim=True), hidden.amax(1), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """The numbers of a head.
+
+    ``reads`` is ``first`` or ``last`` (real token of each row), ``mean`` (of the row's real tokens), ``every`` (token)
+    or ``chosen`` (tokens, by ``logits_indices``).
+    ``activation`` names that of the hidden layer, None if there is no hidden layer; ``hidden_size`` is its width and
+    ``norm`` says whether it is normalised. The last layer has a ``bias`` or not; a ``tied`` head multiplies by the
+    table of token embeddings in its place. A ``binary`` head has one number x for two outputs, 0 and x (ELECTRA's
+    discriminator). ``spans`` gives the two outputs apart, as start and end.
+
+    Raises:
+        ValueError: naming a field that makes no sense, with its value.
+    """
+
+    reads: str
+    num_outputs: int
+    activation: str | None = None
+    hidden_size: int | None = None
+    norm: bool = False
+    bias: bool = True
+    tied: bool = False
+    binary: bool = False
+    spans: bool = False
+
+    def __post_init__(self) -> None:
+        if self.reads not in READS:
+            raise ValueError(f"reads={self.reads!r} is not one of {', '.join(READS)}")
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation={self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+        if (self.activation is None) != (self.hidden_size is None):
+            raise ValueError(f"activation={self.activation!r} goes with hidden_size={self.hidden_size!r} only")
+        if (self.binary or self.spans) and self.num_outputs != 2:
+            raise ValueError(f"num_outputs={self.num_outputs} where there are two")
+
+
+class Head(nn.Module):
+    """A hidden layer, if there is one, and a linear layer: (n, dim) in, (n, outputs) out."""
+
+    def __init__(self, bert: Bert, config: HeadConfig) -> None:
+        super().__init__()
+        dim = config.hidden_size or bert.config.hidden_size
+        self.config = config
+        self.dense = nn.Linear(bert.config.hidden_size, dim) if config.activation else None
+        self.activation = ACTIVATIONS[config.activation] if config.activation else None
+        self.norm = nn.LayerNorm(dim, eps=bert.config.layer_norm_eps) if config.norm else None
+        self.out = None if config.tied else nn.Linear(dim, 1 if config.binary else config.num_outputs, bias=config.bias)
+        self.bias = nn.Parameter(torch.zeros(config.num_outputs)) if config.tied and config.bias else None
+
+    def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
+        """Take hidden states (n, dim) to logits (n, outputs); a tied head multiplies by ``table`` (outputs, dim)."""
+        if self.dense is not None and self.activation is not None:
+            hidden = self.activation(self.dense(hidden))
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        logits: Tensor = functional.linear(hidden, table, self.bias) if self.out is None else self.out(hidden)
+        return torch.cat([torch.zeros_like(logits), logits], dim=-1) if self.config.binary else logits
+
+
+class HeadedBert(nn.Module):
+    """An encoder with the head of a task."""
+
+    def __init__(self, bert: Bert, config: HeadConfig) -> None:
+        super().__init__()
+        self.bert = bert
+        self.head = Head(bert, config)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        logits_indices: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Take (batch, seq) integer tensors to what the table of this module says.
+
+        ``logits_indices`` (rows,) are the tokens that a head for chosen tokens reads, counted through the whole
+        batch: row * seq + position.
+        """
+        mask, config = attention_mask != 0, self.head.config
+        rows = ROWS[config.reads](mask) if config.reads in ROWS else logits_indices
+        hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
+        if config.reads == "mean":
+            hidden = mean_of(hidden, mask)
+        logits: Tensor = self.head(hidden, self.bert.embeddings.token.weight)
+        if config.reads == "every":
+            logits = logits.reshape(*mask.shape, config.num_outputs)
+        return logits.unbind(-1) if config.spans else logits

@@ -1,0 +1,141 @@
+"""BERT (Devlin et al., 2019), and the encoders that are BERT with other numbers.
+
+RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), CamemBERT (Martin et al., 2020), DistilBERT (Sanh et al.,
+2019), ELECTRA (Clark et al., 2020) and ALBERT (Lan et al., 2020) differ from it in :class:`BertConfig` only.
+
+Read from top to bottom: configuration, embeddings, one encoder layer, the encoder. What stands on top of it is in
+``heads.py``. Activations are (tokens, dim), the rows of the batch below each other, so that every linear layer is one
+matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.config_validation import field_problems
+from edgebert.models.mask_positions import real_positions
+from edgebert.models.operators import self_attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The sizes of an encoder, in the names of BERT's published config.json.
+
+    ``type_vocab_size`` 0 stands for no segments (DistilBERT). Positions count from ``position_offset``: RoBERTa keeps
+    the first rows of its table for padding. ``embedding_size`` is the width of the embeddings where a linear layer
+    takes them to ``hidden_size`` (ELECTRA, ALBERT). With ``shared_layers`` one layer is applied again and again
+    (ALBERT).
+
+    Raises:
+        ValueError: naming every field that makes no sense, with its value.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+    embedding_size: int | None = None
+    position_offset: int = 0
+    shared_layers: bool = False
+
+    def __post_init__(self) -> None:
+        problems = field_problems(self)
+        if not problems and self.max_tokens < 1:
+            problems.append(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position after the first "
+                f"{self.position_offset}"
+            )
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text that the positions reach, in tokens, special tokens included."""
+        return self.max_position_embeddings - self.position_offset
+
+
+class Embeddings(nn.Module):
+    """Sum of token, position and segment embeddings, normalised, and projected where they are narrower."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        dim = config.embedding_size or config.hidden_size
+        self.token = nn.Embedding(config.vocab_size, dim)
+        self.position = nn.Embedding(config.max_position_embeddings, dim)
+        self.segment = nn.Embedding(config.type_vocab_size, dim) if config.type_vocab_size else None
+        self.norm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
+        self.project = nn.Linear(dim, config.hidden_size) if config.embedding_size else None
+
+    def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Take (batch, seq) index tensors to (tokens, dim); without segments given, all tokens are of the first."""
+        embedded = self.token(input_ids) + self.position(positions)
+        if self.segment is not None:
+            embedded = embedded + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
+        normed: Tensor = self.norm(embedded.flatten(0, 1))
+        return normed if self.project is None else self.project(normed)
+
+
+class Layer(nn.Module):
+    """Self-attention and feed-forward, each followed by residual and normalisation (post-norm)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        dim, eps = config.hidden_size, config.layer_norm_eps
+        self.num_heads = config.num_attention_heads
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.attention_out = nn.Linear(dim, dim)
+        self.attention_norm = nn.LayerNorm(dim, eps=eps)
+        self.expand = nn.Linear(dim, config.intermediate_size)
+        self.contract = nn.Linear(config.intermediate_size, dim)
+        self.output_norm = nn.LayerNorm(dim, eps=eps)
+
+    def forward(self, x: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone; ``mask`` is (batch, seq)."""
+        mixed = self_attention(x, self.qkv, mask, self.num_heads)
+        if rows is not None:
+            mixed, x = mixed[rows], x[rows]
+        x = self.attention_norm(self.attention_out(mixed) + x)
+        x = self.output_norm(self.contract(self.activation(self.expand(x))) + x)
+        return x
+
+
+class Bert(nn.Module):
+    """The encoder: token ids in, hidden states out."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        layers = 1 if config.shared_layers else config.num_hidden_layers
+        self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
+
+    def encode(
+        self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Take (batch, seq) tensors, the mask of booleans, to hidden states (tokens, dim).
+
+        Positions count the real tokens of a row, so that a row gives the same wherever its padding stands. Hidden
+        states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that matter,
+        counted through the whole batch; the result is then (n, dim), and the last layer computes no others.
+        """
+        positions = real_positions(mask) + self.config.position_offset  # (batch, seq)
+        x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (tokens, dim)
+        last = self.config.num_hidden_layers - 1
+        for number in range(last + 1):
+            x = self.layers[number % len(self.layers)](x, mask, rows if number == last else None)
+        return x
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Take (batch, seq) integer tensors to the last hidden states (batch, seq, dim), zero at padding."""
+        mask = attention_mask != 0
+        hidden = self.encode(input_ids, mask, token_type_ids)
+        return hidden.reshape(*mask.shape, hidden.shape[-1]) * mask[..., None]

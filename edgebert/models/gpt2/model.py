@@ -1,0 +1,222 @@
+"""GPT-2 (Radford et al., 2019): a decoder with learned positions that normalises before each part (pre-norm).
+
+Read from top to bottom: configuration, one layer, the decoder, what stands on top of it, and the loss that the first
+GPT (Radford et al., 2018) was fine-tuned with. Activations are (tokens, dim), the rows of the batch below each other.
+
+A mask (batch, total) has a column for each token of the past and each new one; it is false at padding, wherever that
+stands. Positions count the real tokens of a row, so that a row gives the same wherever its padding stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edgebert.models.activations import ACTIVATIONS
+from edgebert.models.config_validation import field_problems
+from edgebert.models.mask_positions import last_rows, real_positions
+from edgebert.models.operators import Cache, cached_attention, self_attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt2Config:
+    """The sizes of a decoder, in the names of BERT's published config.json where GPT-2's are others.
+
+    ``scale_attn_weights`` divides the scores of attention by the root of the width of a head,
+    ``scale_attn_by_inverse_layer_idx`` by the number of the layer too, counted from 1.
+
+    Raises:
+        ValueError: naming every field that makes no sense, with its value.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    layer_norm_eps: float = 1e-5
+    hidden_act: str = "gelu_new"
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+
+    def __post_init__(self) -> None:
+        if problems := field_problems(self):
+            raise ValueError("; ".join(problems))
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text that the positions reach, in tokens, the generated ones included."""
+        return self.max_position_embeddings
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head of attention."""
+        return self.hidden_size // self.num_attention_heads
+
+    def attention_scale(self, number: int) -> float:
+        """Return what the scores of attention are multiplied by in the layer ``number``, counted from 0."""
+        scale = self.head_dim**-0.5 if self.scale_attn_weights else 1.0
+        return scale / (number + 1) if self.scale_attn_by_inverse_layer_idx else scale
+
+
+class Layer(nn.Module):
+    """Causal self-attention and feed-forward, each after a normalisation and added to its input."""
+
+    def __init__(self, config: Gpt2Config, number: int) -> None:
+        super().__init__()
+        dim, eps = config.hidden_size, config.layer_norm_eps
+        self.num_heads = config.num_attention_heads
+        self.scale = config.attention_scale(number)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.attention_norm = nn.LayerNorm(dim, eps=eps)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.attention_out = nn.Linear(dim, dim)
+        self.expand_norm = nn.LayerNorm(dim, eps=eps)
+        self.expand = nn.Linear(dim, config.intermediate_size)
+        self.contract = nn.Linear(config.intermediate_size, dim)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, past: Cache | None, rows: Tensor | None = None
+    ) -> tuple[Tensor, Cache | None]:
+        """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone, and the cache to the longer one.
+
+        Without a ``past`` (None) there are no tokens but these, and nothing is kept of them.
+        """
+        normed = self.attention_norm(x)
+        if past is None:
+            mixed, present = self_attention(normed, self.qkv, mask, self.num_heads, causal=True, scale=self.scale), None
+        else:
+            mixed, present = cached_attention(self.qkv(normed), mask, past, self.num_heads, self.scale)
+        if rows is not None:
+            mixed, x = mixed[rows], x[rows]
+        x = x + self.attention_out(mixed)
+        x = x + self.contract(self.activation(self.expand(self.expand_norm(x))))
+        return x, present
+
+
+class Gpt2(nn.Module):
+    """The decoder: token ids in, hidden states out."""
+
+    def __init__(self, config: Gpt2Config) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.layers = nn.ModuleList(Layer(config, number) for number in range(config.num_hidden_layers))
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def encode(self, input_ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Take ids (batch, seq), and a mask of booleans for them alone, to hidden states (tokens, dim).
+
+        Hidden states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that
+        matter, row * seq + position; the result is then (n, dim), and the last layer computes no others.
+        """
+        return self.run(input_ids, mask, None, rows)[0]
+
+    def extend(
+        self, input_ids: Tensor, mask: Tensor, past: Sequence[Cache], rows: Tensor | None = None
+    ) -> tuple[Tensor, list[Cache]]:
+        """Do what ``encode`` does for the new ids (batch, seq) after a ``past``, and return the longer past too.
+
+        ``mask`` (batch, total) is of the past and the new tokens; ``past`` are the keys and values of each layer.
+        """
+        hidden, present = self.run(input_ids, mask, past, rows)
+        return hidden, [cache for cache in present if cache is not None]
+
+    def run(
+        self, input_ids: Tensor, mask: Tensor, past: Sequence[Cache] | None, rows: Tensor | None
+    ) -> tuple[Tensor, list[Cache | None]]:
+        """Take new ids through all layers, with a ``past`` or without."""
+        new = mask.shape[1] - input_ids.shape[1]
+        positions = real_positions(mask)[:, new:]  # (batch, seq)
+        x: Tensor = (self.token(input_ids) + self.position(positions)).flatten(0, 1)  # (tokens, dim)
+        present = []
+        last = len(self.layers) - 1
+        for number, layer in enumerate(self.layers):
+            x, cache = layer(x, mask, past[number] if past is not None else None, rows if number == last else None)
+            present.append(cache)
+        return self.norm(x), present
+
+    def empty_past(self, batch: int) -> list[Cache]:
+        """Return the past (batch, heads, 0, head_dim) of rows that have none yet."""
+        config = self.config
+        empty = self.token.weight.new_zeros(batch, config.num_attention_heads, 0, config.head_dim)
+        return [(empty, empty)] * config.num_hidden_layers
+
+
+class Gpt2LanguageModel(nn.Module):
+    """A decoder that gives the logits of the next token, by the table of token embeddings unless it is not ``tied``."""
+
+    def __init__(self, gpt2: Gpt2, tied: bool = True) -> None:
+        super().__init__()
+        self.gpt2 = gpt2
+        self.head = None if tied else nn.Linear(gpt2.config.hidden_size, gpt2.config.vocab_size, bias=False)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, logits_indices: Tensor, past: Sequence[Cache]
+    ) -> tuple[Tensor, list[Cache]]:
+        """Take new ids (batch, seq) to logits (rows, vocab), and the past to the present, of total columns.
+
+        ``attention_mask`` (batch, total), integers, is 0 at the padding of the past and of the new ids.
+        ``logits_indices`` (rows,) are the tokens whose next one is wanted: row * seq + position. ``past`` holds keys
+        and values of each layer, (batch, heads, total - seq, head_dim).
+        """
+        hidden, present = self.gpt2.extend(input_ids, attention_mask != 0, past, logits_indices)
+        return self.logits(hidden), present
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Take hidden states (n, dim) to logits (n, vocab)."""
+        if self.head is None:
+            return functional.linear(hidden, self.gpt2.token.weight)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+class Gpt2Classifier(nn.Module):
+    """A decoder with a linear layer, without bias, on the last real token of a text."""
+
+    def __init__(self, gpt2: Gpt2, num_labels: int) -> None:
+        super().__init__()
+        self.gpt2 = gpt2
+        self.head = nn.Linear(gpt2.config.hidden_size, num_labels, bias=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Take (batch, seq) integer tensors to logits (batch, labels)."""
+        mask = attention_mask != 0
+        logits: Tensor = self.head(self.gpt2.encode(input_ids, mask, last_rows(mask)))
+        return logits
+
+
+# Takes the head and the states (rows, dim) of the last tokens of so many examples to logits (examples, labels).
+Form = Callable[[nn.Module, Tensor, int], Tensor]
+
+
+def fine_tuning_loss(
+    model: Gpt2Classifier,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    labels: Tensor,
+    weight: float = 0.5,
+    form: Form | None = None,
+) -> Tensor:
+    """Return the loss L2 + weight * L1 of Radford et al. (2018), section 3.2.
+
+    L2 is the cross-entropy of ``labels`` (examples,) on the last real token of each row of ids (batch, seq): there
+    are as many rows as examples, unless ``form`` makes logits of several. L1, the auxiliary objective, is that of
+    every real token whose predecessor in the row is real too, by the table of token embeddings. Both are means, over
+    examples and over tokens.
+    """
+    mask = attention_mask != 0
+    hidden = model.gpt2.encode(input_ids, mask)  # (tokens, dim)
+    states = hidden[last_rows(mask)]  # (batch, dim)
+    logits = model.head(states) if form is None else form(model.head, states, len(labels))
+    classification = functional.cross_entropy(logits.float(), labels)
+    known = functional.pad(mask[:, :-1] & mask[:, 1:], (0, 1)).flatten()  # (tokens,): the next token is known
+    following = input_ids.roll(-1, dims=1).flatten()[known]
+    vocabulary = functional.linear(hidden[known], model.gpt2.token.weight).float()
+    language = functional.cross_entropy(vocabulary, following, reduction="sum") / known.sum().clamp(min=1)
+    return classification + weight * language

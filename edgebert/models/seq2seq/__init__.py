@@ -1,0 +1,5 @@
+"""The encoder-decoder Transformer (Vaswani et al., 2017), Marian, BART and mBART."""
+
+from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
+
+__all__ = ["Seq2Seq", "Seq2SeqConfig"]
