@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from tests.tiny import write_checkpoint
+from tests.support.tiny import write_checkpoint
 
 LABELS = {
     "classify": ("negative", "neutral", "positive"),

@@ -9,7 +9,7 @@ import pytest
 
 import edgebert
 from edgebert.cli.request import VERBS
-from tests.documents import ROOT, blocks, commands, run
+from tests.support.documents import ROOT, blocks, commands, run
 
 TASKS = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 GENERATION = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")

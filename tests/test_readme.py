@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fetch_minilm import fetch
 
-from tests.documents import ROOT, blocks, commands, run
+from tests.support.documents import ROOT, blocks, commands, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What these targets of make run at the end. The demonstration runs here; this test is a part of the other two.

@@ -16,7 +16,7 @@ from torch import Tensor
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
-from tests.tiny import write_checkpoint
+from tests.support.tiny import write_checkpoint
 
 CONFIG: dict[str, Any] = {
     "model_type": "bert",

@@ -16,7 +16,7 @@ from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
 from tests.checkpoints.broken import message
 from tests.models.tiny_seq2seq import words
-from tests.tiny import tiny_model, write_checkpoint
+from tests.support.tiny import tiny_model, write_checkpoint
 
 CONFIG = ElmoConfig(vocab_size=29, hidden_size=20, num_hidden_layers=2, max_tokens=33)
 ARCHITECTURE = {"architectures": ["ElmoModel"]}

@@ -20,8 +20,8 @@ from edgebert_runtime.generation.options import Options
 from tests.checkpoints.broken import message
 from tests.models.tiny_bert import save
 from tests.models.tiny_gpt2 import randomized
-from tests.tiny import write_checkpoint
-from tests.tiny_tokenizers import GPT2
+from tests.support.tiny import write_checkpoint
+from tests.support.tiny_tokenizers import GPT2
 
 END = GPT2.index("<|endoftext|>")
 

@@ -17,7 +17,7 @@ from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, sinusoids
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import message
 from tests.models.tiny_seq2seq import KINDS, configure, randomized, save
-from tests.tiny import sizes, write_checkpoint
+from tests.support.tiny import sizes, write_checkpoint
 
 Tensors = dict[str, Tensor]
 TABLE = "model.shared.weight"

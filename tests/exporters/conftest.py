@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgebert_exporters import export_checkpoint
-from tests.tiny import write_checkpoint
+from tests.support.tiny import write_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.verification.parity import TOLERANCE
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, IntegrityError, ParityError
-from tests.tiny import CONFIG, write_checkpoint
+from tests.support.tiny import CONFIG, write_checkpoint
 
 BUNDLES = ("fp32_bundle", "portable_bundle")
 

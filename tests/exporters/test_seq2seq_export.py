@@ -25,7 +25,7 @@ from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.graphs.task_models import prepare
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import ExportError, ParityError
-from tests.tiny import sizes, write_checkpoint
+from tests.support.tiny import sizes, write_checkpoint
 
 Array = npt.NDArray[Any]
 Maker = Callable[..., Path]

@@ -20,7 +20,7 @@ from edgebert.models.mask_positions import front_positions
 from edgebert.training import Loss, Progress, Recipe, initialize, train
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative
-from tests.tiny import randomize
+from tests.support.tiny import randomize
 
 # The width of a direction is 12, and every other size is another number.
 SIZES: dict[str, Any] = {"vocab_size": 37, "hidden_size": 24, "num_hidden_layers": 3, "max_tokens": 19}

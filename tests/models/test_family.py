@@ -24,7 +24,7 @@ from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.model import Bert, BertConfig
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import random_ids, randomized, relative, save
-from tests.tiny import CLASSES, ENDINGS
+from tests.support.tiny import CLASSES, ENDINGS
 
 # Model type, task, the ending of the class of transformers if it is not the usual, and the name of its output.
 ENCODERS = [kind for kind in MODEL_TYPES if MODEL_TYPES[kind].family == "bert"]

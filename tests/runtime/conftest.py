@@ -23,7 +23,7 @@ from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, Embedder, MaskFiller
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME
 from edgebert_runtime.bundle.reader import sha256
-from tests.tiny import write_checkpoint
+from tests.support.tiny import write_checkpoint
 
 Rewrite = Callable[..., Path]
 

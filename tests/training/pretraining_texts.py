@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from edgebert.training.bert_pretraining import Vocabulary
-from tests.tiny import VOCAB
+from tests.support.tiny import VOCAB
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = Vocabulary(size=len(VOCAB), pad=PAD, cls=CLS, sep=SEP, mask=MASK)

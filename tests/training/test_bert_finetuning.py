@@ -24,7 +24,7 @@ from edgebert.training.examples import Batch, Example, batches, collate, text_ex
 from edgebert_exporters import export_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
 from tests.models.tiny_bert import relative
-from tests.tiny import CLASSES, ENDINGS, write_checkpoint
+from tests.support.tiny import CLASSES, ENDINGS, write_checkpoint
 
 ENCODERS = [name for name, kind in MODEL_TYPES.items() if kind.family == "bert"]
 LABELS = {"classify": ["none", "cat"], "tag": ["O", "animal", "thing"], "answer": []}

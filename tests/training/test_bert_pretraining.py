@@ -23,7 +23,7 @@ from edgebert.training.bert_pretraining import (
 )
 from edgebert.training.examples import IGNORED
 from edgebert_runtime.errors import InputError
-from tests.tiny import SPECIALS, VOCAB
+from tests.support.tiny import SPECIALS, VOCAB
 from tests.training.pretraining_texts import CLS, MASK, PAD, SEP, UNK, VOCABULARY, random_documents, seeded
 
 LIMIT = 5.0  # standard deviations by which a share may miss what is expected

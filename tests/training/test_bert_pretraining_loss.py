@@ -20,7 +20,7 @@ from edgebert.training import Recipe, initialize, train
 from edgebert.training.bert_pretraining import Batch, Pair, batches, collate, pairs, pretraining_loss
 from edgebert.training.examples import IGNORED
 from edgebert.training.save_checkpoint import describe, publish
-from tests.tiny import CONFIG, VOCAB, randomize
+from tests.support.tiny import CONFIG, VOCAB, randomize
 from tests.training.pretraining_texts import UNK, VOCABULARY, random_documents, seeded
 
 

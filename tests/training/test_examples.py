@@ -18,7 +18,7 @@ from edgebert.training.bert_finetuning import span_examples, tagging_examples
 from edgebert.training.examples import IGNORED, Example, batches, collate, text_examples
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.tokenizer import Framed
-from tests.tiny import VOCAB
+from tests.support.tiny import VOCAB
 
 words = st.lists(st.text("catsdogre ,.é日\u200d", max_size=6), max_size=8)
 

@@ -15,7 +15,7 @@ from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
-from tests.tiny import CLASSES, randomize, sizes, write_checkpoint
+from tests.support.tiny import CLASSES, randomize, sizes, write_checkpoint
 
 REFERENCES = {"bert": transformers.BertForPreTraining, "albert": transformers.AlbertForPreTraining}
 IDS = torch.tensor([[2, 9, 13, 4, 7, 6], [2, 3, 17, 4, 0, 0]])

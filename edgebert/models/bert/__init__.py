@@ -1,5 +1,5 @@
-"""BERT (Devlin et al., 2019) and its descendants."""
+"""BERT (Devlin et al., 2019) and its descendants: the model, its heads and its pre-training."""
 
-from edgebert.models.bert.model import  the model, its heads, and its pre-training:Bert, BertConfig
+from edgebert.models.bert.model import Bert, BertConfig
 
-__all__ = ["the model", "its heads", "and its pre-training:Bert", "BertConfig"]
+__all__ = ["Bert", "BertConfig"]

@@ -1,4 +1,4 @@
-"""ELMo (Peters et al., 2018)."""
+"""ELMo (Peters et al., 2018): a bidirectional LSTM language model."""
 
 from edgebert.models.elmo.model import Elmo, ElmoConfig
 

@@ -1,5 +1,5 @@
-"""GPT-2 (Radford et al., 2019)."""
+"""GPT-2 (Radford et al., 2019): the decoder and its heads."""
 
-from edgebert.models.gpt2.model import  the decoder and its heads:Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
 
-__all__ = ["the decoder and its heads:Gpt2", "Gpt2Classifier", "Gpt2Config", "Gpt2LanguageModel"]
+__all__ = ["Gpt2", "Gpt2Classifier", "Gpt2Config", "Gpt2LanguageModel"]

@@ -1,0 +1,249 @@
+"""Every task, model type and target: the graph gives what PyTorch gives, and takes what it says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+import torch
+from edgebert.checkpoints.checkpoint.config import head_tables as head_names
+from safetensors.torch import load_file
+
+import edgebert_exporters.export as export_module
+from edgebert_exporters import export_checkpoint, verify_bundle
+from edgebert_exporters.graphs.onnx_export import render
+from edgebert_exporters.graphs.signatures import ENCODER_TASKS, TASKS
+from edgebert_exporters.inference.pytorch_reference import load_reference
+from edgebert_exporters.quantization.schemes import WRITING
+from edgebert_runtime import Bundle
+from edgebert_runtime.errors import CheckpointError, ExportError, ParityError
+from tests.conftest import LABELS
+from tests.support.tiny import CONFIG, write_checkpoint
+
+Feeds = dict[str, npt.NDArray[np.int64]]
+HEADS = tuple(task for task in ENCODER_TASKS if task != "embed")
+# Padding on the right, on the left, with holes, and nothing but padding.
+MASK = np.array([[1, 1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1], [0] * 7])
+CHOSEN = np.array([8 + 7, 2, 9, 0])  # tokens of the first two rows in no order: row * 7 + position
+SEQUENCE = ["batch", "sequence"]
+OUTPUTS: dict[str, dict[str, list[int | str]]] = {
+    "embed": {"sentence_embedding": ["batch", CONFIG["hidden_size"]]},
+    "classify": {"logits": ["batch", 3]},
+    "next-sentence": {"logits": ["batch", 2]},
+    "rerank": {"logits": ["batch", 1]},
+    "multiple-choice": {"logits": ["batch", 1]},
+    "tag": {"logits": [*SEQUENCE, 5]},
+    "answer": {"start_logits": [*SEQUENCE], "end_logits": [*SEQUENCE]},
+    "fill-mask": {"logits": ["rows", CONFIG["vocab_size"]]},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "embed": {"pooling": "mean", "normalize": True, "dim": CONFIG["hidden_size"]},
+    "classify": {"labels": list(LABELS["classify"]), "problem": "single_label"},
+    "next-sentence": {"labels": ["is_next", "not_next"], "problem": "single_label"},
+    "rerank": {"activation": "sigmoid"},
+    "multiple-choice": {},
+    "tag": {"labels": list(LABELS["tag"])},
+    "answer": {},
+    "fill-mask": {"mask_token": "[MASK]"},
+}
+
+
+@pytest.fixture(scope="module")
+def bundle_for(
+    task_bundle: Callable[[str], Path],
+    task_checkpoint: Callable[[str], Path],
+    portable_bundle: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, str], Path]:
+    """Return a function from a task and a target to a bundle."""
+
+    @cache
+    def make(task: str, target: str) -> Path:
+        if target == "cpu":
+            return task_bundle(task)
+        if task == "embed":
+            return portable_bundle
+        folder = tmp_path_factory.mktemp(target) / task
+        return export_checkpoint(task_checkpoint(task), folder, task=task, target=target).path
+
+    return make
+
+
+def run(bundle: Path, feeds: Feeds, optimize: bool = True) -> list[npt.NDArray[np.float32]]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(str(bundle / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    outputs: list[npt.NDArray[np.float32]] = session.run(None, feeds)
+    return outputs
+
+
+def feeds_for(bundle: Path, seed: int = 1) -> Feeds:
+    manifest, rng = Bundle.open(bundle).manifest, np.random.default_rng(seed)
+    feeds = {
+        "input_ids": rng.integers(0, manifest.limits.vocab_size, MASK.shape),
+        "attention_mask": MASK,
+        "token_type_ids": rng.integers(0, max(1, manifest.config["type_vocab_size"]), MASK.shape),
+        "logits_indices": CHOSEN,
+    }
+    return {spec.name: feeds[spec.name] for spec in manifest.graphs["model"].inputs}
+
+
+def expected(module: torch.nn.Module, feeds: Feeds) -> list[npt.NDArray[np.float32]]:
+    with torch.no_grad():
+        outputs = module(**{name: torch.from_numpy(array) for name, array in feeds.items()})
+    return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def assert_same(found: list[npt.NDArray[np.float32]], reference: list[npt.NDArray[np.float32]]) -> None:
+    """Compare outputs; those of tokens (batch, seq, ...) where the tokens are real."""
+    assert len(found) == len(reference)
+    for one, other in zip(found, reference, strict=True):
+        assert one.shape == other.shape
+        assert np.isfinite(one).all()
+        real = MASK == 1 if one.shape[:2] == MASK.shape else np.ones(len(one), bool)
+        np.testing.assert_allclose(one[real], other[real], rtol=1e-4, atol=1e-5)
+
+
+def test_tasks_are_those_of_checkpoints() -> None:
+    assert TASKS == head_names.TASKS
+    assert set(OUTPUTS) == set(SETTINGS) == set(ENCODER_TASKS) == set(TASKS) - set(WRITING)
+
+
+@pytest.mark.parametrize(("task", "target"), list(itertools.product(ENCODER_TASKS, ("cpu", "portable"))))
+def test_graph_gives_what_pytorch_gives(
+    task: str, target: str, bundle_for: Callable[[str, str], Path], task_checkpoint: Callable[[str], Path]
+) -> None:
+    bundle = bundle_for(task, target)
+    module = load_reference(task_checkpoint(task), task=task)
+    for seed, optimize in ((1, True), (2, False)):
+        feeds = feeds_for(bundle, seed)
+        assert_same(run(bundle, feeds, optimize), expected(module, feeds))
+
+
+@pytest.mark.parametrize("task", ENCODER_TASKS)
+def test_manifest_says_what_the_engine_needs(task: str, task_bundle: Callable[[str], Path]) -> None:
+    data = json.loads((task_bundle(task) / "edgebert.json").read_text())
+    assert (data["task"], data["settings"]) == (task, SETTINGS[task])
+    graph = data["graphs"]["model"]
+    names = ["input_ids", "attention_mask", "token_type_ids", *(["logits_indices"] if task == "fill-mask" else [])]
+    assert [spec["name"] for spec in graph["inputs"]] == names
+    assert {spec["name"]: spec["shape"] for spec in graph["outputs"]} == OUTPUTS[task]
+    assert {tuple(spec["shape"]) for spec in graph["inputs"]} <= {("batch", "sequence"), ("rows",)}
+    model = ir.load(task_bundle(task) / "model.onnx")
+    assert [value.name for value in model.graph.inputs] == names
+    assert [value.name for value in model.graph.outputs] == list(OUTPUTS[task])
+    assert set(data["verification"]["outputs"]) == set(OUTPUTS[task])
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_verified_again_with_the_checkpoint(
+    task: str, task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path]
+) -> None:
+    figures = verify_bundle(task_bundle(task), task_checkpoint(task))
+    assert figures["golden_cosine"] == pytest.approx(1)
+    assert figures["rows_alone"]["rows"] > 40
+    assert 0 < figures["rows_alone"]["max_error"] < 1e-5
+    assert set(figures["reference"]["outputs"]) == set(OUTPUTS[task])
+    assert 0 < figures["reference"]["max_error"] < 1e-5
+
+
+@pytest.mark.parametrize("task", ["classify", "fill-mask"])
+def test_inputs_are_known_by_name(
+    task: str, task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path]
+) -> None:
+    module, feeds = load_reference(task_checkpoint(task), task=task), feeds_for(task_bundle(task))
+    before = run(task_bundle(task), feeds)[0]
+    mask = MASK.copy()
+    mask[:2, 3] = 0
+    for name, array in (("token_type_ids", (feeds["token_type_ids"] + 1) % 3), ("attention_mask", mask)):
+        changed = {**feeds, name: array}
+        after = run(task_bundle(task), changed)[0]
+        np.testing.assert_allclose(after, expected(module, changed)[0], rtol=1e-4, atol=1e-5)
+        assert np.abs(after - before).max() > 0.01, f"{name} has no effect"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "task"),
+    [("distilbert", "classify"), ("roberta", "fill-mask"), ("electra", "tag")],
+)
+def test_other_model_types(model_type: str, task: str, tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", task=task, model_type=model_type)
+    made = export_checkpoint(source, tmp_path / "bundle")
+    assert made.manifest.task == task
+    feeds = feeds_for(made.path)
+    assert ("token_type_ids" in feeds) == (model_type == "electra")
+    assert made.manifest.limits.max_tokens == 40
+    assert_same(run(made.path, feeds), expected(load_reference(source), feeds))
+    assert verify_bundle(made.path, source)["reference"]["max_error"] < 1e-5
+
+
+@pytest.mark.parametrize(("task", "weight"), [("answer", "head.out.bias"), ("fill-mask", "bert.layers.1.qkv.bias")])
+def test_a_wrong_graph_never_becomes_a_bundle(
+    task: str, weight: str, task_checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*args: Any) -> ir.Model:
+        model = render(*args)
+        value = model.graph.initializers[weight]
+        assert value.const_value is not None
+        array = value.const_value.numpy().copy()
+        array[-1] += 0.05
+        value.const_value = ir.tensor(array, name=value.name)
+        return model
+
+    monkeypatch.setattr(export_module, "render", wrong)
+    with pytest.raises(ParityError, match=r"the cpu graph differs from the PyTorch reference by .* at batch"):
+        export_checkpoint(task_checkpoint(task), tmp_path / "bundle", task=task)
+    assert not list(tmp_path.iterdir())
+
+
+MISPLACED: list[tuple[str, dict[str, Any], str]] = [
+    ("classify", {"pooling": "mean"}, "pooling='mean' means nothing for the task classify, only for embed; leave it"),
+    ("fill-mask", {"normalize": False}, "normalize=False means nothing for the task fill-mask, only for embed"),
+    ("tag", {"problem": "regression"}, "problem='regression' means nothing for the task tag, only for classify"),
+    ("rerank", {"labels": ["no"]}, r"labels=\['no'\] means nothing for the task rerank, only for classify and tag"),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "message"), MISPLACED)
+def test_options_of_other_tasks_are_refused_by_name(
+    task: str, options: dict[str, Any], message: str, task_checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=message):
+        export_checkpoint(task_checkpoint(task), tmp_path / "bundle", task=task, **options)
+    if "labels" not in options and "problem" not in options:  # these two the checkpoint refuses by itself
+        with pytest.raises(ExportError, match=message):
+            export_checkpoint(task_checkpoint(task), tmp_path / "bundle", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", task="classify")
+    torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
+    (source / "model.safetensors").unlink()
+    options: dict[str, Any] = {"problem": "multi_label", "labels": ("sport", "politics", "weather")}
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
+        export_checkpoint(source, tmp_path / "bundle", **options)
+    made = export_checkpoint(source, tmp_path / "bundle", allow_pickle=True, **options)
+    assert made.manifest.settings == {"problem": "multi_label", "labels": ["sport", "politics", "weather"]}
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
+        verify_bundle(made.path, source)
+    assert verify_bundle(made.path, source, allow_pickle=True)["reference"]["max_error"] < 1e-5
+
+
+def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", task="fill-mask", vocab_size=3000)
+    parameters = sum(p.numel() * 4 for p in load_reference(source).parameters())  # each parameter once
+    assert parameters < 2 * 3000 * 4 * CONFIG["hidden_size"]
+    made = export_checkpoint(source, tmp_path / "bundle", target="portable")
+    assert parameters < made.manifest.files["model.onnx"].bytes < 1.1 * parameters

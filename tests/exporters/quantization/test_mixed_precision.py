@@ -1,0 +1,156 @@
+"""What weights cost one by one, and which of them a budget lets be small."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import edgebert_exporters.reports.report as report_module
+from edgebert_exporters import measure_sensitivity, quantize_bundle
+from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_budget
+from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form
+from edgebert_exporters.quantization.weight_discovery import Weight
+from edgebert_exporters.verification.parity import silent
+from edgebert_runtime import Bundle, load
+from edgebert_runtime.errors import QuantizationError
+from tests.support.tiny import CONFIG
+
+FOUR = Form(4, 32)
+LINEARS = 4 * CONFIG["num_hidden_layers"]
+
+
+@pytest.fixture(autouse=True)
+def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure speed once: nothing here is about speed."""
+    monkeypatch.setattr(report_module, "TURNS", 1)
+
+
+def offers(losses: Mapping[str, tuple[float, float]]) -> list[Choice]:
+    """Offer each weight in 8 bits, in 4 and in float32, with the first two losses."""
+    return [
+        Choice(name, form, size, loss)
+        for name, both in losses.items()
+        for form, size, loss in ((COLUMNS, 100, both[0]), (FOUR, 50, both[1]), (FLOAT32, 400, 0.0))
+    ]
+
+
+def test_bits_go_where_they_save_most() -> None:
+    choices = offers({"a": (0.01, 0.5), "b": (0.01, 0.03), "c": (0.2, 0.3)})
+    forms = {allowed: [one.form.bits for one in choose(choices, allowed).values()] for allowed in (1, 0.4, 0.1, 0.015)}
+    assert forms == {1: [4, 4, 4], 0.4: [8, 4, 4], 0.1: [8, 4, 32], 0.015: [8, 32, 32]}
+    assert [one.form for one in choose(choices, 0.0).values()] == [FLOAT32] * 3
+
+
+LOSSES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=4)
+
+
+@given(LOSSES, st.floats(0, 2))
+def test_the_sum_stays_within_what_is_allowed(losses: list[tuple[float, float]], allowed: float) -> None:
+    """And beside the best of all assignments, no more than the largest weight is given away."""
+    choices = offers({f"w{number}": both for number, both in enumerate(losses)})
+    chosen = choose(choices, allowed)
+    assert sum(one.loss for one in chosen.values()) <= allowed + 1e-12
+    by_weight = [[one for one in choices if one.weight == name] for name in chosen]
+    possible = [some for some in itertools.product(*by_weight) if sum(one.loss for one in some) <= allowed]
+    best = min(sum(one.bytes for one in some) for some in possible)
+    assert best <= sum(one.bytes for one in chosen.values()) <= best + 400 * len(losses) // 2 + 400
+    assert choose(list(reversed(choices)), allowed).keys() == chosen.keys()
+
+
+def test_what_is_measured_of_the_whole_decides() -> None:
+    """Losses that together are twice their sum are held to half of it."""
+    choices = offers({name: (0.01, 0.04) for name in "abcd"})
+    single = {(one.weight, one.form): one.loss for one in choices}
+
+    def loss(forms: Mapping[str, Form]) -> float:
+        return 2 * sum(single[item] for item in forms.items())
+
+    chosen = within_budget(choices, 0.1, loss, silent)
+    assert loss({name: one.form for name, one in chosen.items() if one.form != FLOAT32}) <= 0.1
+    assert {one.form for one in chosen.values()} <= {COLUMNS, FLOAT32}
+    with pytest.raises(QuantizationError, match=r"within a budget of 1.000%: the weight that costs least costs 1.000%"):
+        within_budget(choices, 0.01, loss, silent)
+
+
+def test_the_table_begins_with_what_costs_most() -> None:
+    rows = table(offers({"a": (0.01, 0.02), "b": (0.01, 0.5)}))
+    assert rows[0] == {"weight": "b", "bytes": 400, "int8": 0.01, "int4": 0.5}
+    assert [row["weight"] for row in rows] == ["b", "a"]
+
+
+def test_a_budget_is_kept_by_the_bundle(fp32_bundle: Path, tmp_path: Path) -> None:
+    small = 2 * sum(row["int8"] for row in measure_sensitivity(fp32_bundle))  # for all in 8 bits, but not in 4
+    made = [quantize_bundle(fp32_bundle, tmp_path / str(budget), budget=budget) for budget in (small, 0.02)]
+    for budget, bundle in zip((small, 0.02), made, strict=True):
+        report = bundle.manifest.report
+        assert bundle.manifest.weights.scheme == "mixed"
+        assert 1 - report["fidelity"]["cosine_mean"] <= budget == report["budget"]
+        assert report["min_agreement"] == 1 - budget
+        assert len(report["sensitivity"]) == len(report["forms"]) == LINEARS
+        kept = {name for name, form in report["forms"].items() if form == "float32"}
+        assert kept == {n for n, why in bundle.manifest.weights.kept.items() if "budget" in why}
+        assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
+    assert (
+        made[1].manifest.weights.bytes
+        < made[0].manifest.weights.bytes
+        < Bundle.open(fp32_bundle).manifest.weights.bytes
+    )
+    again = quantize_bundle(fp32_bundle, tmp_path / "again", budget=0.02)
+    assert again.manifest.files["model.onnx"] == made[1].manifest.files["model.onnx"]
+
+
+@pytest.mark.parametrize("task", ["generate", "translate"])
+def test_models_that_write_have_budgets_too(task: str, task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
+    made = quantize_bundle(task_bundle(task), tmp_path / "b", budget=0.02).manifest
+    assert 1 - made.report["fidelity"]["cosine_mean"] <= 0.02
+    assert "int4" in " ".join(made.report["forms"].values())
+    assert made.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
+
+
+def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
+    before = sorted(path.name for path in fp32_bundle.parent.iterdir())
+    rows = measure_sensitivity(fp32_bundle, exclude=["*.layers.0.*"])
+    assert {row["weight"].split(".")[2] for row in rows} == {str(n) for n in range(1, CONFIG["num_hidden_layers"])}
+    assert all(0 <= row["int8"] < row["int4"] < 0.1 for row in rows)
+    assert sorted(path.name for path in fp32_bundle.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0.0}, "budget=0.0 is not between 0 and 1"),
+        ({"budget": 0.1, "scheme": "int4"}, "budget 0.1 is for the scheme int8, from which it goes down to 4 bits"),
+        ({"budget": 1e-9}, r"nothing can be quantized within a budget of 0.000%"),
+    ],
+)
+def test_budgets_that_make_no_sense(
+    options: dict[str, object], message: str, fp32_bundle: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(QuantizationError, match=message):
+        quantize_bundle(fp32_bundle, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_bytes_of_a_weight_are_those_that_are_written(fp32_bundle: Path, tmp_path: Path) -> None:
+    import onnx_ir as ir
+
+    from edgebert_exporters.quantization.mixed_precision import stored_bytes
+    from edgebert_exporters.quantization.weight_discovery import weights
+
+    found: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
+    weight = found["bert.layers.0.expand.weight"]
+    for options, form in (({}, COLUMNS), ({"scheme": "int4", "rounding": "nearest"}, FOUR)):
+        made = quantize_bundle(fp32_bundle, tmp_path / str(form), **options)  # type: ignore[arg-type]
+        held = ir.load(made.path / "model.onnx").graph.initializers
+        parts = ("int8", "uint4", "scale")
+        names = [f"{weight.name}.{part}" for part in parts if f"{weight.name}.{part}" in held]
+        stored = [held[name].const_value for name in names]
+        written = sum(tensor.nbytes for tensor in stored if tensor is not None)
+        assert written == pytest.approx(stored_bytes(weight, form), rel=0.01)
+    assert stored_bytes(weight, FLOAT32) == 4 * np.prod(weight.linears[0].weight.shape)
