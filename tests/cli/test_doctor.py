@@ -14,7 +14,7 @@ import pytest
 
 from edgebert.cli import environment_report as environment
 from edgebert_runtime.errors import DeviceError
-from edgebert_runtime.session.session import session
+from edgebert_runtime.session import session
 
 ONNXRUNTIME = "1.28" if sys.version_info >= (3, 11) else "1.23"
 Install = Callable[[str, str], None]

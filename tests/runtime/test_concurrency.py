@@ -17,7 +17,7 @@ import pytest
 import edgebert_runtime
 from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import EdgebertError
-from edgebert_runtime.session.session import batch_executor as workers
+from edgebert_runtime.session import batch_executor as workers
 
 CLEAN = """
 import multiprocessing, os, sys

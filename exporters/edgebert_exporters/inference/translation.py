@@ -14,8 +14,7 @@ from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
 from edgebert_runtime.decoders.seq2seq_kv_cache import SourceCache
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.generation import Hypothesis, Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.inputs.batching import pad
 
 SOURCE_LENGTHS = (1, 3, 9, 17)

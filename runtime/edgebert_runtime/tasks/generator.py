@@ -11,8 +11,7 @@ from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, GrowingCach
 from edgebert_runtime.decoders.causal_signature import PAST, CausalGraph
 from edgebert_runtime.decoders.scoring import Scored, score_rows
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.generation import Continues, Options, stream
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Continues, Options, search, stream
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.tasks.engine import Progress

@@ -14,8 +14,7 @@ from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
 from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
 from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.generation import Hypothesis, Options, stream
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search, stream
 from edgebert_runtime.generation.text_streamer import first_of
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages

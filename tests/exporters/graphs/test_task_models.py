@@ -15,10 +15,10 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 import torch
-from edgebert.checkpoints.checkpoint.config import head_tables as head_names
 from safetensors.torch import load_file
 
 import edgebert_exporters.export as export_module
+from edgebert.checkpoints.config import head_tables as head_names
 from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS, TASKS

@@ -267,7 +267,7 @@ def unsigned(activations: npt.NDArray[np.uint8], weights: npt.NDArray[np.int8]) 
 
 def real_layer() -> npt.NDArray[np.int8]:
     """Return a weight (in, out) of the trained GPT in samples/."""
-    with safe_open(Path(__file__).parents[2] / "samples/sotu_gpt/model.safetensors", "np") as file:
+    with safe_open(Path(__file__).parents[3] / "samples/sotu_gpt/model.safetensors", "np") as file:
         name = next(key for key in file.keys() if key.endswith("mlp.c_fc.weight"))  # noqa: SIM118
         return quantize_columns(file.get_tensor(name).astype(np.float32))[0]
 

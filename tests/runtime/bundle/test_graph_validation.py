@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgebert_runtime import Bundle, Embedder
-from edgebert_runtime.bundle.reader import graph_validation as graph_check
+from edgebert_runtime.bundle import graph_validation as graph_check
 from edgebert_runtime.errors import BundleError, UnsafeBundleError
 
 Change = Callable[[onnx.ModelProto], None]

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.generation import Hypothesis, Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.generation.beam_search import select
 from edgebert_runtime.generation.step_model import Top
 from tests.runtime.generation.fake_models import Fake, Logits, noise, table

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
-from edgebert_runtime.generation import Hypothesis, Options, stream
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search, stream
 from edgebert_runtime.generation.step_model import Floats
 from tests.runtime.generation.fake_models import Fake, FakeTop, noise, table
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgebert_runtime.generation import Hypothesis, Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.generation.logits_warpers import chances
 from edgebert_runtime.generation.sampler import warp
 from edgebert_runtime.generation.token_constraints import rules_of

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgebert_runtime.generation import Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Options, search
 from edgebert_runtime.generation.sampler import Sampler, warp
 from tests.runtime.generation.fake_models import Fake, noise
 

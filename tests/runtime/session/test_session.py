@@ -15,8 +15,9 @@ import pytest
 
 from edgebert_runtime import Embedder
 from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError, InputError
-from edgebert_runtime.session.session import CUDA, open_session, parse_device, session
-from edgebert_runtime.session.session import error_messages as device_errors
+from edgebert_runtime.session import error_messages as device_errors
+from edgebert_runtime.session import session
+from edgebert_runtime.session.session import CUDA, open_session, parse_device
 
 FEEDS = {name: np.ones((1, 3), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 

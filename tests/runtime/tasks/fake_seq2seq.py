@@ -14,8 +14,7 @@ import numpy as np
 
 from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.bundle.manifest import FileEntry, GraphSpec, Limits, Manifest, TensorSpec, Weights
-from edgebert_runtime.generation import Hypothesis, Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Hypothesis, Options, search
 from tests.runtime.fakes import wordpiece
 
 LAYERS, HEADS, DIM = 2, 2, 8

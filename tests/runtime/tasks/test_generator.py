@@ -21,8 +21,7 @@ from edgebert.models.gpt2.model import Gpt2LanguageModel
 from edgebert_exporters import export_checkpoint
 from edgebert_runtime import Bundle, Generation, Generator
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.generation import Options
-from edgebert_runtime.generation import generate as search
+from edgebert_runtime.generation import Options, search
 
 PROMPTS = ["the cat sat", "a", "sun and moon and sun and moon and", "rain in rain in the", "dog ran"]
 PROPERTY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
