@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format build clean
+.PHONY: demo test check style format build clean
 
 demo: $(VENV)/.demo  ## export, verify, quantize and search with the real MiniLM
 	@$(BIN)/python samples/demo.py
@@ -16,6 +16,9 @@ check: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+style: $(VENV)/.dev  ## the figures of layout and language, each beside its limit
+	@$(BIN)/python -m tests.support.style
 
 format: $(VENV)/.dev  ## let ruff format and sort
 	$(BIN)/ruff check --fix .
