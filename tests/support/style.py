@@ -22,7 +22,8 @@ VAGUE = frozenset(
 )  # fmt: skip
 # Ways to ask which kind of model is at hand. One object for each kind answers instead.
 KIND_QUESTION = re.compile(
-    r"""task (==|!=|in|not in) [("]|isinstance\([^)]*(ForcedTargets|TeacherForced)|\bpast_of\(|"(decoder|encoder)" in """
+    r"""task (==|!=|in|not in) [("]|isinstance\([^)]*(ForcedTargets|TeacherForced)|\bpast_of\("""
+    r"""|"(decoder|encoder)" in """
 )
 # The name of a task that a task's own code need not repeat: it stands in the table of tasks.
 TASK_LITERAL = "multiple-choice"
