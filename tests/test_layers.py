@@ -36,6 +36,10 @@ BROKEN = {
         "edgebert/checkpoints/folder.py",
         "import edgebert.checkpoints.config.model_types",
     ),
+    "the exporters: verbs above verification and quantization, above running, above graphs": (
+        "exporters/edgebert_exporters/inference/batch.py",
+        "import edgebert_exporters.fidelity.histogram",
+    ),
     "the runtime: tasks use decoders, which use generation and sessions, which use inputs and the bundle": (
         "runtime/edgebert_runtime/inputs/batching.py",
         "import edgebert_runtime.generation.options",

@@ -17,9 +17,10 @@ from edgebert_exporters.graphs.onnx_export import TARGETS, render
 from edgebert_exporters.graphs.task_models import TaskModel, check_options, prepare
 from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.inference.pytorch_reference import reference_of
+from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.golden_sample import golden_sample
-from edgebert_exporters.verification.parity import Progress, check_reference, silent
+from edgebert_exporters.verification.parity import check_reference
 from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError

@@ -14,6 +14,7 @@ from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, l
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
+from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
 from edgebert_exporters.quantization.calibration import open_models
 from edgebert_exporters.quantization.float16 import half_signature
@@ -33,7 +34,7 @@ from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import complete_report
 from edgebert_exporters.reports.thresholds import Gates
 from edgebert_exporters.verification.golden_sample import golden_sample
-from edgebert_exporters.verification.parity import Progress, batches_of, not_finite, silent
+from edgebert_exporters.verification.parity import batches_of, not_finite
 from edgebert_runtime.bundle.manifest import Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError

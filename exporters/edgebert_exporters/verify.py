@@ -9,15 +9,9 @@ from typing import Any
 from edgebert_exporters.fidelity.agreement import Agreement, vectors_of
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.verification.golden_sample import check_golden
-from edgebert_exporters.verification.parity import (
-    TOLERANCE,
-    Progress,
-    batches_of,
-    check_reference,
-    check_rows_alone,
-    silent,
-)
+from edgebert_exporters.verification.parity import TOLERANCE, batches_of, check_reference, check_rows_alone
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.session.session import Runnable

@@ -39,13 +39,11 @@ import numpy.typing as npt
 from edgebert_exporters.fidelity.histogram import Distribution
 from edgebert_exporters.fidelity.token_bytes import Counts
 from edgebert_exporters.inference.batch import Batch, Floats, row_outputs
-from edgebert_exporters.inference.graph_runner import ForcedTargets, interface
+from edgebert_exporters.inference.graph_runner import ForcedTargets, as_function, interface, result_outputs
 from edgebert_exporters.inference.greedy import token_agreement
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.inference.translation import translated
-from edgebert_exporters.verification.parity import runs
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
-from edgebert_runtime.decoders.causal_signature import PRESENT, TOP
 from edgebert_runtime.session.session import Runnable
 
 Doubles = npt.NDArray[np.float64]
@@ -103,14 +101,6 @@ def nearest(vectors: Floats) -> Any:
     return similarity.argmax(1)
 
 
-def judged(outputs: Sequence[TensorSpec]) -> list[str]:
-    """Return the names of the outputs that are results.
-
-    They are all but the keys and values that a decoder keeps, and the tokens that it chooses by its logits.
-    """
-    return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.") and spec.name not in TOP]
-
-
 def surprise(logits: Floats, ids: Sequence[int]) -> Doubles:
     """Return -log p of each token but the first, of logits (n, vocab) of what follows each of the tokens ``ids``."""
     found = np.zeros(len(ids) - 1)
@@ -124,7 +114,7 @@ def surprise(logits: Floats, ids: Sequence[int]) -> Doubles:
 
 def vectors_of(outputs: Sequence[TensorSpec], batch: Batch, results: Sequence[Floats], row: int) -> Floats:
     """Return what one row of a batch gives, as the vectors (n, dim) that the table of this module compares."""
-    results = results[: len(judged(outputs))]
+    results = results[: len(result_outputs(outputs))]
     parts = [array[row_outputs(spec.shape, batch, row)] for spec, array in zip(outputs, results, strict=False)]
     return np.stack(parts) if parts[0].ndim == 1 else np.concatenate(parts)
 
@@ -209,7 +199,7 @@ def fidelity(
     ``sizes`` (vocab,) are the bytes of each token of a model that generates, where they are known.
     """
     graph, agreement, alone = interface(manifest), Agreement.of(manifest), []
-    inputs, outputs = [spec.name for spec in graph.inputs], judged(graph.outputs)
+    inputs, outputs = [spec.name for spec in graph.inputs], result_outputs(graph.outputs)
     generates, surprises = manifest.task == "generate", list[list[Any]]()
     every = max(1, len(samples) // ALONE)
     for indices, batch in to_batches(samples, inputs):
@@ -229,7 +219,7 @@ def fidelity(
         return figures | {"token_agreement": translation(after, manifest, samples)}
     if not generates:
         return figures
-    agreed = token_agreement(runs(before), runs(after), *beginnings(manifest, samples))
+    agreed = token_agreement(as_function(before), as_function(after), *beginnings(manifest, samples))
     return figures | likelihood(surprises, sizes) | {"token_agreement": agreed}
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.quantization.weight_discovery import CONTRIB
+# The domain of the operators that ONNX Runtime adds to the standard.
+CONTRIB = "com.microsoft"
 
 
 class Rewriter:

@@ -5,7 +5,7 @@ Every batch size and length at which exporters go wrong, with every kind of padd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-BATCHES = (1, 2, 5)
 PADDINGS = ("none", "right", "left", "holes", "all")
 # Tokens of a batch whose logits are asked for. A vocabulary is large, and these are enough to meet every row.
 CHOSEN_TOKENS = 32
@@ -57,29 +56,6 @@ class Batch:
 
 # A model as a function from a batch to its outputs.
 Reference = Callable[[Batch], list[Floats]]
-
-
-def encoder_grid(
-    inputs: Collection[str], vocab_size: int, max_tokens: int, type_vocab_size: int, seed: int = 0
-) -> Iterator[Batch]:
-    """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` positions, with the ``inputs`` of a graph.
-
-    The rows of a batch go through the kinds of padding in turn, starting from each kind, so that every kind is
-    met alone and beside every other. The longest batches, which cost the most, start from the first kind only.
-    """
-    rng = np.random.default_rng(seed)
-    for length in sorted({n for n in (1, 2, 7, max_tokens) if n <= max_tokens}):
-        for size in BATCHES:
-            starts = range(len(PADDINGS)) if length < max_tokens and size < len(PADDINGS) else range(1)
-            for start in starts:
-                kinds = [PADDINGS[(start + row) % len(PADDINGS)] for row in range(size)]
-                mask = np.stack([mask_row(kind, length, rng) for kind in kinds])
-                feeds = {"input_ids": rng.integers(0, vocab_size, mask.shape), "attention_mask": mask}
-                if "token_type_ids" in inputs:
-                    feeds["token_type_ids"] = rng.integers(0, type_vocab_size, mask.shape)
-                if "logits_indices" in inputs:
-                    feeds["logits_indices"] = choose(mask, rng)
-                yield Batch(f"batch {size} x length {length}, padding {'/'.join(kinds)}", feeds)
 
 
 def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:

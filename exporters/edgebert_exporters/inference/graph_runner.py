@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.graphs.signatures import Signature, forced_signature
+from edgebert_exporters.inference.batch import Reference
 from edgebert_exporters.inference.decoder_adapter import adapt
-from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.decoders.causal_signature import LOGITS, TOP
+from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
+from edgebert_runtime.decoders.causal_signature import LOGITS, PRESENT, TOP
 from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
 from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
 from edgebert_runtime.session.session import Runnable, open_session
@@ -29,6 +30,19 @@ def interface(manifest: Manifest) -> Signature:
         return forced_signature(size)
     spec = manifest.graphs["model"]
     return Signature(spec.inputs, spec.outputs)
+
+
+def result_outputs(outputs: Sequence[TensorSpec]) -> list[str]:
+    """Return the names of the outputs that are results.
+
+    They are all but the keys and values that a decoder keeps, and the tokens that it chooses by its logits.
+    """
+    return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.") and spec.name not in TOP]
+
+
+def as_function(session: Runnable) -> Reference:
+    """Return a session as a function from a batch to its outputs."""
+    return lambda batch: list(session.run(None, batch.feeds))
 
 
 def open_graphs(folder: Path, manifest: Manifest, opener: Opener = open_session, *, twins: bool = False) -> Runnable:

@@ -10,12 +10,8 @@ import numpy.typing as npt
 
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.inference.batch import Batch, Floats, Ints, Reference
-from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
-from edgebert_runtime.errors import ParityError
+from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.inputs.batching import pad
-
-PROMPT_LENGTHS = (1, 3, 9, 17)
-STEPS = 8
 
 
 def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) -> Batch:
@@ -61,34 +57,6 @@ def continued(
         if step + 1 < steps:
             batch = next_batch(batch, outputs, outputs[0].argmax(1) if forced is None else forced[:, step])
     return logits
-
-
-def check_greedy(
-    run: Reference, reference: Reference, manifest: Manifest, tolerance: float, seed: int = 0
-) -> dict[str, Any]:
-    """Make sure that prompts of unequal lengths in one batch go on as the reference goes on with each alone.
-
-    Two tokens that the reference finds equally likely, to within ``tolerance`` of its largest logit, may change places.
-
-    Raises:
-        ParityError: naming the prompt and the step.
-    """
-    limits, inputs = manifest.limits, manifest.graphs["model"].inputs
-    steps = min(STEPS, limits.max_tokens)
-    rng = np.random.default_rng(seed)
-    lengths = [min(length, limits.max_tokens - steps + 1) for length in PROMPT_LENGTHS]
-    prompts = [rng.integers(0, limits.vocab_size, length).tolist() for length in lengths]
-    alone = [np.concatenate(continued(reference, [prompt], inputs, steps)) for prompt in prompts]  # (steps, vocab) each
-    wanted = np.stack([logits.argmax(1) for logits in alone])
-    together = np.stack(continued(run, prompts, inputs, steps, wanted), axis=1).argmax(2)
-    for row, step in zip(*np.nonzero(together != wanted), strict=True):
-        logits, found = alone[row][step], together[row, step]
-        if logits[wanted[row, step]] - logits[found] > 2 * tolerance * np.abs(logits).max():
-            raise ParityError(
-                f"the {manifest.target} graph goes on with token {found} instead of {wanted[row, step]} at step "
-                f"{step + 1} after a prompt of {lengths[row]} tokens; please report this model"
-            )
-    return {"prompts": len(prompts), "tokens": int(wanted.size)}
 
 
 def token_agreement(

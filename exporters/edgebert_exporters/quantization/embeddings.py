@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
 from edgebert_exporters.quantization.blockwise import Blocks, quantize_blocks
 from edgebert_exporters.quantization.int8_per_channel import multiply, quantize_columns, rounding_of
-from edgebert_exporters.quantization.weight_discovery import CONTRIB, Floats, Linear, Table, Weight
+from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Table, Weight
 
 # Numbers of a row of a table that have one scale, at most and at least; the kernels take powers of two only.
 TABLE_BLOCK, LEAST_BLOCK = 128, 16

@@ -22,9 +22,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
 from edgebert_exporters.graphs.signatures import Signature
-from edgebert_exporters.quantization.weight_discovery import CONTRIB
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
 from edgebert_runtime.decoders.seq2seq_signature import CROSS

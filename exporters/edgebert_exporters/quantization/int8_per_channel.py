@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
-from edgebert_exporters.quantization.weight_discovery import CONTRIB, Floats, Linear
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.quantization.weight_discovery import Floats, Linear
 
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
 SMOOTHING = 0.7

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
 from edgebert_exporters.quantization.int8_per_channel import quantize_columns
-from edgebert_exporters.quantization.weight_discovery import CONTRIB
 
 # Which inputs of a node are the matrices, that of the input and that of the state.
 MATRICES = (1, 2)

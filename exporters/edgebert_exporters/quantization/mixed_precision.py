@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert_exporters.fidelity.agreement import Agreement, decisive, judged, vectors_of
+from edgebert_exporters.fidelity.agreement import Agreement, decisive, vectors_of
 from edgebert_exporters.inference.batch import Floats
-from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.graph_runner import interface, result_outputs
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
+from edgebert_exporters.progress import Progress
 from edgebert_exporters.quantization.schemes import FLOAT32, Form
 from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_exporters.quantization.weight_selection import Plan
-from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.session.session import Runnable
@@ -58,7 +58,7 @@ class Judge:
 
     def __init__(self, source: Bundle, before: Runnable, samples: Sequence[Sample]) -> None:
         self.manifest, self.graph = source.manifest, interface(source.manifest)
-        self.names = judged(self.graph.outputs)
+        self.names = result_outputs(self.graph.outputs)
         self.batches = to_batches(samples, self.graph.input_names)
         self.expected = [self.rows(before, number) for number in range(len(self.batches))]
 

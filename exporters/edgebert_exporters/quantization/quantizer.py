@@ -9,10 +9,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
+from edgebert_exporters.progress import Progress
 from edgebert_exporters.quantization.activation_ranges import Histogram
 from edgebert_exporters.quantization.blockwise import Blocks, fitting_block, quantize_blocks
 from edgebert_exporters.quantization.calibration import Largest, Observer, observe
@@ -23,9 +24,8 @@ from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
 from edgebert_exporters.quantization.lstm import quantize_lstm
 from edgebert_exporters.quantization.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
 from edgebert_exporters.quantization.static_qdq import rewrite_static, rewrite_static_table, static_factor
-from edgebert_exporters.quantization.weight_discovery import CONTRIB, Floats, Linear, Weight
+from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Weight
 from edgebert_exporters.quantization.weight_selection import Plan, make_plans
-from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.reader import Bundle
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from edgebert_exporters.graphs.graph_editor import CONTRIB
+
 Floats = npt.NDArray[np.float32]
 
-CONTRIB = "com.microsoft"
 # Operators that change no number of their first input.
 MOVING = ("Reshape", "Gather", "Squeeze", "Unsqueeze")
 

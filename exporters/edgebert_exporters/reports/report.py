@@ -19,12 +19,12 @@ from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import Sample
+from edgebert_exporters.progress import Progress
 from edgebert_exporters.reports.labelled_examples import Examples
 from edgebert_exporters.reports.task_evaluation import evaluate
 from edgebert_exporters.reports.thresholds import advice
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.decoder_grid import Pasts
-from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.bundle.manifest import Limits, Manifest
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session.session import Runnable

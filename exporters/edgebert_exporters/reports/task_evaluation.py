@@ -30,6 +30,7 @@ import numpy as np
 import edgebert_runtime
 from edgebert_exporters.fidelity.agreement import nearest
 from edgebert_exporters.fidelity.token_bytes import token_bytes
+from edgebert_exporters.progress import Progress
 from edgebert_exporters.reports.labelled_examples import Examples, Row
 from edgebert_exporters.reports.metrics import (
     Doubles,
@@ -46,7 +47,6 @@ from edgebert_exporters.reports.metrics import (
     spearman,
     wilson,
 )
-from edgebert_exporters.verification.parity import Progress
 from edgebert_runtime.errors import InputError
 
 # By figure, how it is made of what is known of each example. The first ones are shares of what is right.

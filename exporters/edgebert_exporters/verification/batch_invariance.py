@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.fidelity.agreement import judged
 from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
-from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.graph_runner import interface, result_outputs
 from edgebert_exporters.inference.sample_texts import MASK_EVERY, Sample, to_batches
 from edgebert_exporters.verification.parity import Worst
 from edgebert_runtime.bundle.manifest import Manifest
@@ -30,7 +29,7 @@ def batch_invariance(session: Runnable, manifest: Manifest, rows: int = ROWS, se
         How many ``rows`` there were, how many of them are ``identical``, bit for bit, and the ``max_difference`` of
         the others, relative to the largest number of an output.
     """
-    outputs = [spec for spec in interface(manifest).outputs if spec.name in judged(interface(manifest).outputs)]
+    outputs = [spec for spec in interface(manifest).outputs if spec.name in result_outputs(interface(manifest).outputs)]
     names, worst, same = [spec.name for spec in outputs], Worst(), []
     for batch in random_batches(manifest, rows, np.random.default_rng(seed)):
         together = session.run(names, batch.feeds)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.inference.batch import BATCHES, PADDINGS, Batch, Ints, choose, mask_row
+from edgebert_exporters.inference.batch import PADDINGS, Batch, Ints, choose, mask_row
+from edgebert_exporters.verification.encoder_grid import BATCHES
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from edgebert_exporters.fidelity.agreement import cosines, judged
+from edgebert_exporters.fidelity.agreement import cosines
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.graph_runner import interface, result_outputs
 from edgebert_exporters.inference.sample_texts import source_tokenizer
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import IntegrityError
@@ -44,7 +44,7 @@ def golden_sample(bundle: Bundle, session: Runnable) -> dict[str, Any]:
         values["logits_indices"] = np.array([target.size - 1])
     graph = interface(manifest)
     batch = Batch("the golden sample", {name: values[name] for spec in graph.inputs if (name := spec.name) in values})
-    outputs = [output.reshape(-1) for output in session.run(judged(graph.outputs), batch.feeds)]
+    outputs = [output.reshape(-1) for output in session.run(result_outputs(graph.outputs), batch.feeds)]
     if manifest.task != "embed":
         outputs = [output[:GOLDEN_NUMBERS] for output in outputs]
     vector = [round(float(x), 6) for x in np.concatenate(outputs)]

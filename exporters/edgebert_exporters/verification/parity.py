@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,26 +10,18 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.graphs.signatures import past_of
-from edgebert_exporters.inference.batch import (
-    Batch,
-    Floats,
-    Reference,
-    encoder_grid,
-    real_outputs,
-    row_outputs,
-    rows_alone,
-)
-from edgebert_exporters.inference.graph_runner import ForcedTargets, interface, open_graphs
-from edgebert_exporters.inference.greedy import check_greedy
-from edgebert_exporters.inference.translation import check_translations
+from edgebert_exporters.inference.batch import Batch, Floats, Reference, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.inference.graph_runner import ForcedTargets, as_function, interface, open_graphs
+from edgebert_exporters.progress import Progress
+from edgebert_exporters.verification.beam_search_parity import check_translations
 from edgebert_exporters.verification.decoder_grid import decoder_grid
+from edgebert_exporters.verification.encoder_grid import encoder_grid
+from edgebert_exporters.verification.greedy_parity import check_greedy
 from edgebert_exporters.verification.seq2seq_grid import target_grid
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import TOP
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.session.session import Runnable, import_onnxruntime
-
-Progress = Callable[[str, int, int], None]
 
 # Largest difference allowed in float32, relative to the largest number that an output has on the grid.
 TOLERANCE = 1e-4
@@ -91,10 +83,6 @@ def describe(worst: Worst) -> dict[str, Any]:
         "tolerance": TOLERANCE,
         "outputs": {name: difference.error for name, difference in worst.outputs.items()},
     }
-
-
-def silent(step: str, done: int, total: int) -> None:
-    """Report progress to nobody."""
 
 
 def batches_of(manifest: Manifest) -> list[Batch]:
@@ -188,15 +176,10 @@ def check_reference(
         plain = check_parity(opened, reference, outputs, batches, "unoptimized", progress)
         figures["unoptimized"] = describe(plain)
     if past_of(signature.inputs):
-        figures["greedy"] = check_greedy(runs(session), reference, manifest, TOLERANCE)
+        figures["greedy"] = check_greedy(as_function(session), reference, manifest, TOLERANCE)
     if isinstance(session, ForcedTargets):
         figures["translations"] = check_translations(session, reference, manifest)
     return figures
-
-
-def runs(session: Runnable) -> Reference:
-    """Return a session as a function from a batch to its outputs."""
-    return lambda batch: list(session.run(None, batch.feeds))
 
 
 def unoptimized(graph: Path) -> Any:

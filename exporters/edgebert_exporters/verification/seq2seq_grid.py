@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgebert_exporters.inference.batch import Batch, choose, encoder_grid
+from edgebert_exporters.inference.batch import Batch, choose
 from edgebert_exporters.verification.decoder_grid import BEST
+from edgebert_exporters.verification.encoder_grid import encoder_grid
 from edgebert_runtime.bundle.manifest import Limits
 
 # Lengths of targets, which take turns; one of all positions comes with the longest sources.

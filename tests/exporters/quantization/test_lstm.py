@@ -15,12 +15,11 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.bert.heads import SentenceEncoder
 from edgebert.models.elmo.model import Elmo, ElmoConfig
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.quantization.int8_per_channel import quantize_columns
 from edgebert_exporters.quantization.lstm import lstms, quantize_lstm
-from edgebert_exporters.quantization.weight_discovery import CONTRIB
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 
 Floats = npt.NDArray[np.float32]

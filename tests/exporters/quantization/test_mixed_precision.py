@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
+from edgebert_exporters.progress import silent
 from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_budget
 from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form
 from edgebert_exporters.quantization.weight_discovery import Weight
-from edgebert_exporters.verification.parity import silent
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import QuantizationError
 from tests.support.tiny import CONFIG

@@ -13,10 +13,10 @@ import pytest
 
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters.inference.sample_texts import sample_rows, to_samples
+from edgebert_exporters.progress import silent
 from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import bytes_by_kind, complete_report, kind_of, load, sizes
 from edgebert_exporters.reports.thresholds import Gates, advice, slowdown
-from edgebert_exporters.verification.parity import silent
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 

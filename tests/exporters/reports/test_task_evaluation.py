@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import edgebert_runtime
+from edgebert_exporters.progress import silent
 from edgebert_exporters.reports.labelled_examples import FORMS, Examples, Row
 from edgebert_exporters.reports.task_evaluation import JUDGES, evaluate
-from edgebert_exporters.verification.parity import silent
 from edgebert_runtime.errors import InputError
 
 TEXTS = ["the cat sat on a mat", "sun and moon", "the dog ran in rain", "a ship", "mail, school.", "a cat and a dog"]

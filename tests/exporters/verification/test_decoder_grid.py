@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from edgebert_exporters.graphs.signatures import arguments, decoder_signature
-from edgebert_exporters.inference.batch import BATCHES, Batch, real_outputs, row_outputs, rows_alone
+from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.inference.decoder_adapter import packed, spread
-from edgebert_exporters.inference.greedy import check_greedy, continued, first_batch, next_batch, token_agreement
+from edgebert_exporters.inference.greedy import continued, first_batch, next_batch, token_agreement
 from edgebert_exporters.quantization.weight_discovery import Floats
 from edgebert_exporters.verification.decoder_grid import MAX_COLUMNS, decoder_grid
+from edgebert_exporters.verification.encoder_grid import BATCHES
+from edgebert_exporters.verification.greedy_parity import check_greedy
 from edgebert_runtime.bundle.manifest import GraphSpec, Limits, Manifest, Weights
 from edgebert_runtime.errors import ParityError
 

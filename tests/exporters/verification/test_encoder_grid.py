@@ -3,16 +3,15 @@
 import numpy as np
 
 from edgebert_exporters.inference.batch import (
-    BATCHES,
     CHOSEN_TOKENS,
     PADDINGS,
     Batch,
-    encoder_grid,
     mask_row,
     real_outputs,
     row_outputs,
     rows_alone,
 )
+from edgebert_exporters.verification.encoder_grid import BATCHES, encoder_grid
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "logits_indices")
 

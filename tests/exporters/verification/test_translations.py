@@ -17,8 +17,10 @@ import transformers
 from edgebert_exporters.inference.batch import Batch, Reference, rows_alone
 from edgebert_exporters.inference.graph_runner import ForcedTargets, interface, open_graphs
 from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
-from edgebert_exporters.inference.translation import check_translations, same, translated
-from edgebert_exporters.verification.parity import batches_of, check_parity, check_rows_alone, chooses, silent
+from edgebert_exporters.inference.translation import translated
+from edgebert_exporters.progress import silent
+from edgebert_exporters.verification.beam_search_parity import check_translations, same
+from edgebert_exporters.verification.parity import batches_of, check_parity, check_rows_alone, chooses
 from edgebert_exporters.verification.seq2seq_grid import TARGETS, target_grid
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Limits
