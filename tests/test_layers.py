@@ -29,8 +29,8 @@ NEVER = {
 
 BROKEN = {
     "the command line stands on the exporters, those on checkpoints, models and the runtime": (
-        "edgebert/checkpoints/checkpoint.py",
-        "import edgebert_exporters",
+        "edgebert/training/examples.py",
+        "import edgebert.cli",
     ),
     "checkpoints: the whole folder above heads, weights, tokenizers and config, above single files": (
         "edgebert/checkpoints/folder.py",
