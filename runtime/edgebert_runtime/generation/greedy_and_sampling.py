@@ -63,19 +63,20 @@ class Chooser:
         self.rules = plan.rules
         self.sampler = sampler
         self.whole = self.rules.whole or sampler is not None
+        self.count = 1 + self.rules.spare  # tokens to choose from, so that one is left
         self.quick = model if isinstance(model, ContinuesTop) and not self.whole else None
 
     def advance(self, parents: Ids, tokens: Ids, history: History, rows: Ids) -> Top:
         """Continue rows, and choose the token after."""
         if self.quick is not None:
-            top = check_top(self.quick.advance_top(parents, tokens, 1 + self.rules.spare))
+            top = check_top(self.quick.advance_top(parents, tokens, self.count))
             return self.best(top, history)
         return self.choose(self.model.advance(parents, tokens), history, rows)
 
     def choose(self, logits: Floats, history: History, rows: Ids) -> Top:
         """Choose a token of each row of ``logits`` (rows, vocab)."""
         if not self.whole:
-            return self.best(top_of_logits(logits, 1 + self.rules.spare), history)
+            return self.best(top_of_logits(logits, self.count), history)
         norms = log_norms(logits)
         scores = np.array(logits, dtype=np.float32)
         self.rules.apply(scores, history)

@@ -18,11 +18,6 @@ MOST_BEAMS = 1024
 MOST_TOKENS = 1_000_000
 
 
-def whole(name: str, value: object, low: int, high: int | None = MOST_TOKENS) -> int:
-    """Return a whole number."""
-    return check_whole(name, value, low, high)
-
-
 def real(name: str, value: object, low: float, high: float, above: bool = False) -> float:
     """Return a number from ``low`` to ``high``, with ``above`` greater than ``low``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -95,23 +90,23 @@ def function(name: str, value: object) -> object:
 
 
 CHECKS: dict[str, Callable[[str, object], object]] = {
-    "max_new_tokens": partial(whole, low=1),
-    "min_new_tokens": partial(whole, low=0),
-    "max_length": partial(whole, low=1),
-    "min_length": partial(whole, low=0),
-    "num_beams": partial(whole, low=1, high=MOST_BEAMS),
-    "num_return_sequences": partial(whole, low=1, high=MOST_BEAMS),
+    "max_new_tokens": partial(check_whole, low=1, high=MOST_TOKENS),
+    "min_new_tokens": partial(check_whole, low=0, high=MOST_TOKENS),
+    "max_length": partial(check_whole, low=1, high=MOST_TOKENS),
+    "min_length": partial(check_whole, low=0, high=MOST_TOKENS),
+    "num_beams": partial(check_whole, low=1, high=MOST_BEAMS),
+    "num_return_sequences": partial(check_whole, low=1, high=MOST_BEAMS),
     "length_penalty": partial(real, low=-10, high=10),
     "early_stopping": stopping,
     "do_sample": flag,
     "temperature": partial(real, low=LEAST_TEMPERATURE, high=1e5),
-    "top_k": partial(whole, low=1),
+    "top_k": partial(check_whole, low=1, high=MOST_TOKENS),
     "top_p": partial(real, low=0, high=1, above=True),
     "min_p": partial(real, low=0, high=1, above=True),
     "typical_p": partial(real, low=0, high=1, above=True),
-    "seed": partial(whole, low=0, high=None),
+    "seed": partial(check_whole, low=0, high=None),
     "repetition_penalty": partial(real, low=0, high=1e5, above=True),
-    "no_repeat_ngram_size": partial(whole, low=0),
+    "no_repeat_ngram_size": partial(check_whole, low=0, high=MOST_TOKENS),
     "bad_words_ids": sequences,
     "forced_bos_token_id": token,
     "forced_eos_token_id": tokens,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from numpy.typing import NDArray
 
 from edgebert_runtime.session.error_messages import explain_run
-from edgebert_runtime.session.session import Runnable, Session, check_process, import_onnxruntime
+from edgebert_runtime.session.session import Runnable, Session, fork_error, import_onnxruntime
 
 
 class Binding:
@@ -19,12 +20,13 @@ class Binding:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.inner = session.inner.io_binding()
-        self.held: list[Any] = []
+        self.to_value = import_onnxruntime().OrtValue.ortvalue_from_numpy
+        self.values: list[Any] = []  # the arrays live as long as the binding
 
     def bind(self, array: NDArray[Any], *, read: str | None = None, written: str | None = None) -> None:
         """Let the graph read the input called ``read`` from ``array``, and write the output ``written`` into it."""
-        value = import_onnxruntime().OrtValue.ortvalue_from_numpy(array)
-        self.held.append(value)
+        value = self.to_value(array)
+        self.values.append(value)
         if read is not None:
             self.inner.bind_ortvalue_input(read, value)
         if written is not None:
@@ -38,7 +40,8 @@ class Binding:
             DeviceError: if memory runs out.
             EdgebertError: if ONNX Runtime fails otherwise.
         """
-        check_process(self.session.process)
+        if os.getpid() != self.session.process:
+            raise fork_error(self.session.process)
         try:
             self.session.inner.run_with_iobinding(self.inner)
         except Exception as error:  # its exceptions share no base class but this

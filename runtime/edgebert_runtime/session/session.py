@@ -60,7 +60,8 @@ class Session:
             DeviceError: if memory runs out; the session stays usable.
             EdgebertError: if ONNX Runtime fails otherwise.
         """
-        check_process(self.process)
+        if os.getpid() != self.process:
+            raise fork_error(self.process)
         try:
             outputs: list[NDArray[np.float32]] = self.inner.run(output_names, feeds)
         except Exception as error:  # its exceptions share no base class but this
@@ -71,17 +72,12 @@ class Session:
         return f"Session(device={self.device!r}, threads={self.threads})"
 
 
-def check_process(opened_in: int) -> None:
-    """Make sure that this is the process in which something was opened.
-
-    Raises:
-        ForkError: in a child forked since: it has the session's memory, but none of its threads.
-    """
-    if os.getpid() != opened_in:
-        raise ForkError(
-            f"this engine was loaded in process {opened_in} and is used in its fork {os.getpid()}; load it after the "
-            'fork, or start processes with the "spawn" or "forkserver" method'
-        )
+def fork_error(opened_in: int) -> ForkError:
+    """Return the error for an engine in a child forked since: it has the session's memory, but none of its threads."""
+    return ForkError(
+        f"this engine was loaded in process {opened_in} and is used in its fork {os.getpid()}; load it after the "
+        'fork, or start processes with the "spawn" or "forkserver" method'
+    )
 
 
 def parse_device(device: str) -> tuple[str, int]:

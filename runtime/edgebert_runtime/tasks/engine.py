@@ -18,7 +18,7 @@ from edgebert_runtime.inputs.character_spans import plan_windows
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
 from edgebert_runtime.inputs.validation import Item, check_choice, check_ids, check_text, check_whole, refuse
 from edgebert_runtime.session.batch_executor import Workers
-from edgebert_runtime.session.session import Runnable, check_process
+from edgebert_runtime.session.session import Runnable, fork_error
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work, feed
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ class Engine:
 
     def _check(self, specials: int | None = None, **given: Unpack[TextOptions]) -> Options:
         """Check the options of a call whose rows have ``specials`` special tokens (None: those of one text)."""
-        check_process(self._process)
+        if os.getpid() != self._process:
+            raise fork_error(self._process)
         if unknown := sorted(given.keys() - TextOptions.__annotations__.keys()):
             known = ", ".join(TextOptions.__annotations__)
             raise TypeError(f"{type(self).__name__} has no option {unknown[0]!r} there; all methods take {known}")
