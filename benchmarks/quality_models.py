@@ -213,7 +213,7 @@ def words(folder: Path) -> tuple[list[str], cmudict.Dictionary]:
 
 
 INT8, STATIC, INT4 = {"scheme": "int8"}, {"scheme": "int8-static"}, {"scheme": "int4"}
-NEAREST, FEW, MANY = INT4 | {"rounding": "nearest"}, INT8 | {"rows": "few"}, INT8 | {"rows": "many"}
+NEAREST, FEW, MANY = INT4 | {"rounding": "nearest"}, INT8 | {"granularity": "block"}, INT8 | {"granularity": "channel"}
 ENCODER = (INT8, STATIC, INT4, NEAREST)
 MODELS = (
     Model(

@@ -17,7 +17,11 @@ LABELS = {
     "tag": ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"),
 }
 # The quantized forms of models that write text, by the options that make them.
-FORMS: dict[str, dict[str, str]] = {"int8": {"rows": "few"}, "int4": {"scheme": "int4"}, "many": {"rows": "many"}}
+FORMS: dict[str, dict[str, str]] = {
+    "int8": {"granularity": "block"},
+    "int4": {"scheme": "int4"},
+    "channel": {"granularity": "channel"},
+}
 
 
 # A shell that starts the tests in the background lets them, and every process that they start, ignore interrupts.
@@ -88,7 +92,7 @@ def task_bundle(
 def decoder_bundle(
     task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Return a function from cpu, portable, int8, int4 or many to a bundle that generates, to be read only.
+    """Return a function from cpu, portable, int8, int4 or channel to a bundle that generates, to be read only.
 
     The first two are float32 bundles for these targets, the others quantized forms of the one for cpu.
     """

@@ -151,7 +151,7 @@ def row(scheme: dict[str, Any], **changes: float) -> quality.Row:
     ("scheme", "changes", "expected"),
     [
         ({"scheme": "int8"}, {"cosine": 0.999, "flips": 0.01}, "keeps"),
-        ({"scheme": "int8", "rows": "few"}, {"cosine": 0.9989, "flips": 0.02}, "**misses cosine, flips**"),
+        ({"scheme": "int8", "granularity": "block"}, {"cosine": 0.9989, "flips": 0.02}, "**misses cosine, flips**"),
         ({"scheme": "int8-static"}, {"cosine": 0.9989, "flips": 0.01}, "**misses cosine**"),
         ({"scheme": "int4"}, {"cosine": 0.9989, "flips": 0.02}, "keeps"),
         ({"scheme": "int4"}, {"WER": 1.51, "PER": 9}, "**misses WER**"),
@@ -255,7 +255,7 @@ def test_every_command_of_the_document_prints_what_it_shows(folder: Path) -> Non
             assert_same(without_note(found), without_note(written), command)
         seen.update(re.findall(r"--[a-z][a-z-]+", command))
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert seen > {"--scheme", "--rows", "--block-size", "--zero-points", "--eval", "--budget", "--sensitivity"}
+    assert seen > {"--scheme", "--granularity", "--block-size", "--zero-points", "--eval", "--budget", "--sensitivity"}
 
 
 def without_note(lines: Sequence[str]) -> list[str]:

@@ -190,7 +190,7 @@ def exporting(folder: Path) -> None:
         folder,
         folder,
         scheme="int8",
-        rows="few",
+        granularity="block",
         block_size=64,
         zero_points=True,
         rounding="gptq",
@@ -204,7 +204,7 @@ def exporting(folder: Path) -> None:
     )
     quantize_bundle(folder, folder, scheme="int8-static", calibration_method="mse")
     quantize_bundle(folder, folder, budget=0.005)
-    assert_type(measure_sensitivity(folder, rows="many", exclude=[], calibration=None), list[dict[str, Any]])
+    assert_type(measure_sensitivity(folder, granularity="channel", exclude=[], calibration=None), list[dict[str, Any]])
     assert_type(verify_bundle("bundle/"), dict[str, Any])
     assert_type(verify_bundle(folder, folder, progress=step), dict[str, Any])
 

@@ -48,7 +48,7 @@ def quantize_bundle(
     out: str | os.PathLike[str],
     *,
     scheme: str = "int8",
-    rows: str | None = None,
+    granularity: str | None = None,
     block_size: int | None = None,
     zero_points: bool = False,
     rounding: str | None = None,
@@ -65,10 +65,11 @@ def quantize_bundle(
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
     ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
-    ``int8`` is for ``rows`` ``many``, batches and long texts, or ``few``, one token at a time, as suits the task unless
-    given. ``few`` and ``int4`` keep weights in blocks of ``block_size`` (128 in 8 bits and 64 in 4 unless given), with
-    ``zero_points`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq`` (in
-    4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or ``mse``.
+    ``granularity`` is ``channel`` (one scale per output channel: batches and long texts) or ``block`` (one token at a
+    time); None is what suits the task. Blocks are of ``block_size`` weights (128 in 8 bits and 64 in 4 unless given),
+    with ``zero_points`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq``
+    (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
+    ``mse``.
 
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With a ``budget``, a share of the
     agreement, each weight gets as few bits as all together lose no more than that.
@@ -85,12 +86,16 @@ def quantize_bundle(
         InputError: if an example cannot be used.
     """
     progress, source = progress or silent, Bundle.open(bundle)
-    chosen = choose_scheme(source.manifest.task, scheme, block_size, rows, zero_points, rounding, calibration_method)
+    chosen = choose_scheme(
+        source.manifest.task, scheme, block_size, granularity, zero_points, rounding, calibration_method
+    )
     check_source(source, scheme)
     least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget
     gates = Gates(least if min_agreement is None else min_agreement, max_slowdown)
     examples = None if eval is None else read_examples(eval, source.manifest)
-    about = {"scheme": scheme, "rows": chosen.rows, "block_size": chosen.block_size} | dataclasses.asdict(gates)
+    about = {"scheme": scheme, "granularity": chosen.granularity, "block_size": chosen.block_size} | dataclasses.asdict(
+        gates
+    )
     with staged(out, force=force) as folder:
         watched, measured = halves(source, calibration)
         quantizer = Quantizer(source, chosen, exclude)
@@ -107,7 +112,7 @@ def quantize_bundle(
 def measure_sensitivity(
     bundle: str | os.PathLike[str],
     *,
-    rows: str | None = None,
+    granularity: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
     progress: Progress | None = None,
@@ -122,7 +127,7 @@ def measure_sensitivity(
     """
     progress, source = progress or silent, Bundle.open(bundle)
     check_source(source, "int8")
-    quantizer = Quantizer(source, choose_scheme(source.manifest.task, "int8", rows=rows), exclude)
+    quantizer = Quantizer(source, choose_scheme(source.manifest.task, "int8", granularity=granularity), exclude)
     watched, _ = halves(source, calibration)
     forms = candidates(quantizer.scheme)
     quantizer.watch(watched, forms, progress)

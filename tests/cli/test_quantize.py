@@ -32,15 +32,15 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
     plain = {"args": (Path("b"), Path("q")), "scheme": "int8", "exclude": (), "progress": None}
     assert seen == plain, "what was not given is left to the library"
     options = (
-        "--scheme int4 --block-size 64 --rows many --exclude a --exclude b --min-agreement 0 --force --zero-points "
-        "--rounding gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
+        "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-agreement 0 --force "
+        "--zero-points --rounding gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
     )
     assert run("quantize", "b", "q", *options.split()).exit_code == 0
     assert seen == plain | {
         **{
             "scheme": "int4",
             "block_size": 64,
-            "rows": "many",
+            "granularity": "channel",
             "exclude": ("a", "b"),
             "min_agreement": 0,
             "force": True,
@@ -125,8 +125,8 @@ def test_a_page_without_a_folder_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--scheme int4 --rows many", "--rows many is for the scheme int8"),
-        ("--rows many --block-size 64", "--block-size 64 is not for rows many"),
+        ("--scheme int4 --granularity channel", "--granularity channel is for the scheme int8"),
+        ("--granularity channel --block-size 64", "--block-size 64 is not for granularity channel"),
         ("--calibration-method mse", "--calibration-method mse is not for scheme int8"),
         ("--block-size 17", "--block-size 17 is not one of"),
         ("--max-slowdown inf", "--max-slowdown inf is not a number above 0"),

@@ -202,7 +202,7 @@ def test_graphs_give_what_transformers_gives(
     np.testing.assert_allclose(logprobs, likeliest.values.numpy(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", [*TARGETS, "int8", "int4", "many"])
+@pytest.mark.parametrize("form", [*TARGETS, "int8", "int4", "channel"])
 def test_verified_again(form: str, translator_bundle: Maker, translator_checkpoint: Maker) -> None:
     figures = verify_bundle(translator_bundle(form), translator_checkpoint())
     assert figures["golden_cosine"] == pytest.approx(1)

@@ -15,7 +15,7 @@ from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_opt
 from edgebert.cli.text_input import naming, read_texts
 
 # Options that --sensitivity has a use for.
-MEASURING = ("rows", "exclude")
+MEASURING = ("granularity", "exclude")
 PERCENT = re.compile(r"([0-9.]+)\s*%")
 
 
@@ -43,10 +43,11 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     help="How the weights are stored.",
 )
 @click.option(
-    "--rows",
-    type=click.Choice(["few", "many"]),
-    show_default="few for models that generate, many for others",
-    help="Be fast for few rows, one text at a time, or for many: batches and long prompts.",
+    "--granularity",
+    type=click.Choice(["block", "channel"]),
+    show_default="block for decoders (generate), channel for all others",
+    help="Scales per block of weights, fastest for one token at a time, or per output channel, fastest for batches and "
+    "long prompts.",
 )
 @click.option("--block-size", type=int, show_default="128, or 64 with int4", help="How many weights share a scale.")
 @click.option("--zero-points", is_flag=True, help="Give each block of weights a zero point as well as a scale.")
@@ -88,7 +89,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "--sensitivity",
     is_flag=True,
     help="Only say what each weight alone costs in 8 bits and in 4, in shares of the agreement, and write nothing. "
-    "Takes --rows, --exclude and --calibration.",
+    "Takes --granularity, --exclude and --calibration.",
 )
 @click.option(
     "--eval",

@@ -175,7 +175,7 @@ class Quantizer:
         if ranges:
             limits = seen.histograms[weight.name].range_by(ranges) if weight.linears else (0.0, 0.0)
             rewrite_static_table(rewriter, weight, *limits)
-        elif self.scheme.rows == "many" and tied:
+        elif self.scheme.granularity == "channel" and tied:
             rewrite_tied_rows(rewriter, weight, seen.channels())
         else:
             rewrite_table(rewriter, weight, self.scheme.table_block)

@@ -1,20 +1,23 @@
-"""The ways in which weights can be stored, and which of them suits a model.
+"""The schemes in which weights can be stored, and which of them suits a model.
 
-===============  ==========  ===============================================  =====================================
-scheme           rows        weights                                          for
-===============  ==========  ===============================================  =====================================
-``int8``         ``many``    int8, per-channel (``int8_per_channel.py``)      encoders; encoder-decoders; decoders
-                                                                              with batches or long prompts
-``int8``         ``few``     8 bits in blocks of 128 (``blockwise.py``)       decoders
-``int4``         ``few``     4 bits in blocks of 64 (``gptq.py``);            where every byte counts
-                             the token embedding has 8 in blocks of 128
-``int8-static``              int8, per-channel, and one scale for each        engines that know standard operators
-                             activation (``static_qdq.py``)                   only; bundles for the target portable
-``fp16``                     float16, the arithmetic too (``float16.py``)     GPUs
-===============  ==========  ===============================================  =====================================
+===============  ===========  ==========================================  ========================================
+scheme           granularity  weights                                     for
+===============  ===========  ==========================================  ========================================
+``int8``         ``channel``  int8, a scale per output channel            encoders; encoder-decoders; decoders with
+                              (``int8_per_channel.py``)                   batches or long prompts
+``int8``         ``block``    8 bits, a scale per block of 128            decoders
+                              (``blockwise.py``)
+``int4``         ``block``    4 bits, a scale per block of 64             where every byte counts
+                              (``gptq.py``); token embedding: 8 bits,
+                              blocks of 128
+``int8-static``               int8, a scale per channel, and one per      engines with standard operators only;
+                              activation (``static_qdq.py``)              bundles for the target portable
+``fp16``                      float16, the arithmetic too                 GPUs
+                              (``float16.py``)
+===============  ===========  ==========================================  ========================================
 
-The encoder of a model that translates reads many rows at once always: it is stored for ``many``, whatever its decoder
-is stored for.
+The encoder of an encoder-decoder always reads many tokens at once: its weights are per-channel, whatever the
+granularity of its decoder.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ from edgebert_runtime.errors import QuantizationError
 SCHEMES = ("int8", "int4", "int8-static", "fp16")
 # Tasks whose models write text, a token at a time.
 WRITING = ("generate", "translate")
-ROWS = ("few", "many")
+GRANULARITIES = ("block", "channel")
 ROUNDINGS = ("nearest", "gptq")
 # In 8 bits the nearest number is near enough.
 DEFAULT_ROUNDING = {8: "nearest", 4: "gptq"}
 # Least agreement with float32 unless another is given.
 MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
 SAFE_CPUS = {
-    "many": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a CPU "
-    "has no VNNI; another program must set it there too, or 8-bit products overflow",
-    "few": "x86-64 with AVX2 or newer and Arm64 with dot products, with VNNI or without; on other CPUs the weights are "
-    "turned into float32 first, which is right but slow",
+    "channel": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a "
+    "CPU has no VNNI; another program must set it there too, or 8-bit products overflow",
+    "block": "x86-64 with AVX2 or newer and Arm64 with dot products, with VNNI or without; on other CPUs the weights "
+    "are turned into float32 first, which is right but slow",
     "half": "every CPU that ONNX Runtime supports, which turns the numbers into float32 first; made for GPUs",
 }
 
@@ -89,19 +92,19 @@ class Scheme:
     @property
     def safe_cpus(self) -> str:
         """Return where a graph of this scheme computes what its report promises."""
-        return SAFE_CPUS["half" if self.form == FLOAT16 else "few" if self.form.block else "many"]
+        return SAFE_CPUS["half" if self.form == FLOAT16 else "block" if self.form.block else "channel"]
 
 
 def scheme_of(graph: str, chosen: Scheme) -> Scheme:
     """Return how the weights of one graph of a bundle are stored."""
-    return Scheme("int8", "many", COLUMNS) if graph == "encoder" and chosen.rows == "few" else chosen
+    return Scheme("int8", "channel", COLUMNS) if graph == "encoder" and chosen.granularity == "block" else chosen
 
 
 def choose_scheme(
     task: str,
     name: str,
     block_size: int | None = None,
-    rows: str | None = None,
+    granularity: str | None = None,
     zero_points: bool = False,
     rounding: str | None = None,
     method: str | None = None,
@@ -113,7 +116,7 @@ def choose_scheme(
     """
     for option, given, known in (
         ("scheme", name, SCHEMES),
-        ("rows", rows, ROWS),
+        ("granularity", granularity, GRANULARITIES),
         ("rounding", rounding, ROUNDINGS),
         ("calibration_method", method, tuple(METHODS)),
     ):
@@ -123,22 +126,22 @@ def choose_scheme(
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
     in_blocks = {"block_size": block_size, "zero_points": zero_points or None, "rounding": rounding}
     if name in ("fp16", "int8-static"):
-        refuse(f"scheme {name}", rows=rows, **in_blocks)
+        refuse(f"scheme {name}", granularity=granularity, **in_blocks)
     if name != "int8-static":
         refuse(f"scheme {name}", calibration_method=method)
     if name == "fp16":
         return Scheme(name, "any", FLOAT16)
     if name == "int8-static":
         return Scheme(name, "any", Form(8, ranges=method or next(iter(METHODS))))
-    if name == "int4" and rows == "many":
-        raise QuantizationError("rows many is for the scheme int8, not for int4; leave it out")
-    few = rows == "few" or name == "int4" or task == "generate" or any(in_blocks.values())
-    if rows == "many" or not few:
-        refuse("rows many, where a column has one scale", **in_blocks)
-        return Scheme(name, "many", COLUMNS)
+    if name == "int4" and granularity == "channel":
+        raise QuantizationError("granularity channel is for the scheme int8, not for int4; leave it out")
+    blockwise = granularity == "block" or name == "int4" or task == "generate" or any(in_blocks.values())
+    if granularity == "channel" or not blockwise:
+        refuse("granularity channel, where a column has one scale", **in_blocks)
+        return Scheme(name, "channel", COLUMNS)
     bits = int(name[-1])
     rounding = rounding or DEFAULT_ROUNDING[bits]
-    return Scheme(name, "few", Form(bits, block_size or DEFAULT_BLOCK[bits], zero_points, rounding))
+    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], zero_points, rounding))
 
 
 def refuse(what: str, **options: object) -> None:

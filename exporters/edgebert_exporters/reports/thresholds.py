@@ -11,10 +11,10 @@ from typing import Any
 from edgebert_exporters.fidelity.agreement import decisive
 from edgebert_runtime.errors import QuantizationError
 
-# What serves the other kind of calls, by the rows that the weights were stored for.
-OTHER_ROWS = {
-    "few": "try --rows many, which serves batches and long prompts",
-    "many": "try --rows few, which serves one text at a time",
+# The remedy where a granularity is slow.
+OTHER_GRANULARITY = {
+    "block": "try --granularity channel, which serves batches and long prompts",
+    "channel": "try --granularity block, which serves one text at a time",
 }
 
 
@@ -77,4 +77,4 @@ def remedy(report: Mapping[str, Any]) -> str:
     """Say what may be faster than what was made."""
     if report.get("scheme") == "int4":
         return "try the scheme int8, which is faster for many rows"
-    return OTHER_ROWS.get(report.get("rows", ""), "leave layers out with --exclude")
+    return OTHER_GRANULARITY.get(report.get("granularity", ""), "leave layers out with --exclude")

@@ -76,7 +76,7 @@ def test_what_both_graphs_have_is_stored_once(large: Path) -> None:
 STORED = {
     "int8": ("uint8", ["GatherBlockQuantized"], ["GatherBlockQuantized", "MatMulNBits"], (VOCAB, DIM // 16, 16)),
     "int4": ("uint8", ["GatherBlockQuantized"], ["GatherBlockQuantized", "MatMulNBits"], (VOCAB, DIM // 16, 16)),
-    "many": ("int8", ["Gather"], ["Gather", "QGemm"], (VOCAB, DIM)),
+    "channel": ("int8", ["Gather"], ["Gather", "QGemm"], (VOCAB, DIM)),
 }
 
 

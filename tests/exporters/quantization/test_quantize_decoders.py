@@ -83,7 +83,7 @@ def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) 
     held = initializers(after)
     wide = {name: array.dtype.name for name, array in held.items() if array.size >= VOCAB * DIM / 2}
     kind, *operators = (
-        ("int8", "Gather", "QGemm") if form == "many" else ("uint8", "GatherBlockQuantized", "MatMulNBits")
+        ("int8", "Gather", "QGemm") if form == "channel" else ("uint8", "GatherBlockQuantized", "MatMulNBits")
     )
     assert wide == {f"{TOKENS}.{kind}": kind}
     assert users(after, f"{TOKENS}.{kind}") == Counter(operators)
@@ -91,12 +91,14 @@ def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) 
     weights = after.manifest.weights
     assert weights.coverage == (4 * LAYERS + 1, 4 * LAYERS + 1)
     assert weights.kept == {POSITIONS: "a table of positions"}
-    assert weights.safe_cpus == SAFE_CPUS["many" if form == "many" else "few"]
+    assert weights.safe_cpus == SAFE_CPUS["channel" if form == "channel" else "block"]
     assert after.manifest.graphs == before.manifest.graphs
     assert after.manifest.decoding == before.manifest.decoding
 
 
-@pytest.mark.parametrize(("form", "kind", "dtype"), [("int8", 8, "uint8"), ("int4", 4, "uint8"), ("many", 0, "int8")])
+@pytest.mark.parametrize(
+    ("form", "kind", "dtype"), [("int8", 8, "uint8"), ("int4", 4, "uint8"), ("channel", 0, "int8")]
+)
 def test_layers_are_stored_as_the_scheme_says(
     form: str, kind: int, dtype: str, decoder_bundle: Callable[[str], Path]
 ) -> None:
@@ -120,10 +122,10 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
     manifest = Bundle.open(decoder_bundle(form)).manifest
     report, found = manifest.report, manifest.report["fidelity"]
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
-    assert (report["rows"], report["block_size"]) == {
-        "int8": ("few", 128),
-        "int4": ("few", 64),
-        "many": ("many", None),
+    assert (report["granularity"], report["block_size"]) == {
+        "int8": ("block", 128),
+        "int4": ("block", 64),
+        "channel": ("channel", None),
     }[form]
     assert report["min_agreement"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
@@ -207,19 +209,23 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("generate", {"name": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
-    ("generate", {"rows": "some"}, "rows 'some' is not one of few, many"),
+    ("generate", {"granularity": "some"}, "granularity 'some' is not one of block, channel"),
     ("generate", {"rounding": "up"}, "rounding 'up' is not one of nearest, gptq"),
     ("embed", {"name": "int8-static", "method": "mean"}, "calibration_method 'mean' is not one of min-max, percentile"),
     ("generate", {"block_size": 48}, "block_size=48 is not one of 16, 32, 64, 128, 256"),
     ("generate", {"block_size": True}, "block_size=True is not one of 16"),
-    ("generate", {"name": "int4", "rows": "many"}, "rows many is for the scheme int8, not for int4; leave it out"),
     (
         "generate",
-        {"block_size": 64, "rows": "many"},
-        "block_size 64 is not for rows many, where a column has one scale",
+        {"name": "int4", "granularity": "channel"},
+        "granularity channel is for the scheme int8, not for int4; leave it out",
     ),
-    ("tag", {"zero_points": True, "rows": "many"}, "zero_points True is not for rows many"),
-    ("embed", {"name": "fp16", "rows": "few"}, "rows few is not for scheme fp16; leave it out"),
+    (
+        "generate",
+        {"block_size": 64, "granularity": "channel"},
+        "block_size 64 is not for granularity channel, where a column has one scale",
+    ),
+    ("tag", {"zero_points": True, "granularity": "channel"}, "zero_points True is not for granularity channel"),
+    ("embed", {"name": "fp16", "granularity": "block"}, "granularity block is not for scheme fp16; leave it out"),
     ("embed", {"name": "int8-static", "rounding": "gptq"}, "rounding gptq is not for scheme int8-static; leave it out"),
     ("embed", {"method": "mse"}, "calibration_method mse is not for scheme int8; leave it out"),
 ]
@@ -234,15 +240,15 @@ def test_options_that_do_not_fit_are_refused_by_name(task: str, options: dict[st
 @pytest.mark.parametrize(
     ("task", "options", "expected"),
     [
-        ("embed", {}, Scheme("int8", "many", COLUMNS)),
-        ("embed", {"rows": "few"}, Scheme("int8", "few", Form(8, 128))),
-        ("tag", {"block_size": 64}, Scheme("int8", "few", Form(8, 64))),
-        ("embed", {"name": "int4", "zero_points": True}, Scheme("int4", "few", Form(4, 64, True, "gptq"))),
-        ("generate", {}, Scheme("int8", "few", Form(8, 128))),
-        ("generate", {"rows": "many"}, Scheme("int8", "many", COLUMNS)),
-        ("generate", {"name": "int4", "rounding": "nearest"}, Scheme("int4", "few", Form(4, 64, rounding="nearest"))),
-        ("translate", {}, Scheme("int8", "many", COLUMNS)),
-        ("translate", {"rows": "few"}, Scheme("int8", "few", Form(8, 128))),
+        ("embed", {}, Scheme("int8", "channel", COLUMNS)),
+        ("embed", {"granularity": "block"}, Scheme("int8", "block", Form(8, 128))),
+        ("tag", {"block_size": 64}, Scheme("int8", "block", Form(8, 64))),
+        ("embed", {"name": "int4", "zero_points": True}, Scheme("int4", "block", Form(4, 64, True, "gptq"))),
+        ("generate", {}, Scheme("int8", "block", Form(8, 128))),
+        ("generate", {"granularity": "channel"}, Scheme("int8", "channel", COLUMNS)),
+        ("generate", {"name": "int4", "rounding": "nearest"}, Scheme("int4", "block", Form(4, 64, rounding="nearest"))),
+        ("translate", {}, Scheme("int8", "channel", COLUMNS)),
+        ("translate", {"granularity": "block"}, Scheme("int8", "block", Form(8, 128))),
         ("embed", {"name": "int8-static", "method": "mse"}, Scheme("int8-static", "any", Form(8, ranges="mse"))),
         ("generate", {"name": "fp16"}, Scheme("fp16", "any", FLOAT16)),
     ],
@@ -252,8 +258,8 @@ def test_a_scheme_suits_the_task(task: str, options: dict[str, Any], expected: S
 
 
 def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizationError, match="rows many is for the scheme int8, not for int4"):
-        quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4", rows="many")
+    with pytest.raises(QuantizationError, match="granularity channel is for the scheme int8, not for int4"):
+        quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4", granularity="channel")
     with pytest.raises(QuantizationError, match=r"target portable, and int4 uses .*--target cpu"):
         quantize_bundle(decoder_bundle("portable"), tmp_path / "out", scheme="int4")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int4\)"):

@@ -67,14 +67,14 @@ def test_every_product_is_quantized(form: str, translator_bundle: Maker) -> None
     assert encoder["Gemm"] == encoder["MatMul"] == decoder["Gemm"] == decoder["MatMul"] == 0
     # The input of the first layer is no normalisation's.
     assert (encoder["QGemm"], encoder["QAttention"]) == (LINEARS["encoder"] - ENCODER + 1, ENCODER - 1)
-    assert decoder["QGemm"] == (LINEARS["decoder"] if form == "many" else 0)
+    assert decoder["QGemm"] == (LINEARS["decoder"] if form == "channel" else 0)
     products = [node for node in nodes(made.path, "decoder") if node.op_type == "MatMulNBits"]
     bits = Counter(node.attributes.get_int("bits") for node in products)
-    assert bits == {"int8": {8: LINEARS["decoder"]}, "int4": {4: LINEARS["decoder"] - 1, 8: 1}, "many": {}}[form]
+    assert bits == {"int8": {8: LINEARS["decoder"]}, "int4": {4: LINEARS["decoder"] - 1, 8: 1}, "channel": {}}[form]
     assert decoder["DecoderMaskedMultiHeadAttention"] == decoder["MultiHeadAttention"] == DECODER
     assert made.manifest.weights.coverage == (EVERY, EVERY)
     assert made.manifest.weights.kept == POSITIONS
-    assert made.manifest.weights.safe_cpus == SAFE_CPUS["many"]  # for the sake of the encoder
+    assert made.manifest.weights.safe_cpus == SAFE_CPUS["channel"]  # for the sake of the encoder
     assert made.manifest.report["coverage"]["tables"] == [TABLE]
     exact = Bundle.open(translator_bundle("cpu")).manifest
     assert (made.manifest.graphs, made.manifest.decoding) == (exact.graphs, exact.decoding)
@@ -90,8 +90,8 @@ def test_report_says_what_it_cost(form: str, translator_bundle: Maker) -> None:
     manifest = Bundle.open(translator_bundle(form)).manifest
     report, found = manifest.report, manifest.report["fidelity"]
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
-    expected = {"int8": ("few", 128), "int4": ("few", 64), "many": ("many", None)}
-    assert (report["rows"], report["block_size"]) == expected[form]
+    expected = {"int8": ("block", 128), "int4": ("block", 64), "channel": ("channel", None)}
+    assert (report["granularity"], report["block_size"]) == expected[form]
     assert report["min_agreement"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
         *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
@@ -176,8 +176,8 @@ def test_a_block_size_is_for_the_decoder(translator_bundle: Maker, tmp_path: Pat
     made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", block_size=16, calibration=TEXTS)
     products = [node for node in nodes(made.path, "decoder") if node.op_type == "MatMulNBits"]
     assert {node.attributes.get_int("block_size") for node in products} == {16}
-    few = Scheme("int4", "few", Form(4, 32))
-    assert scheme_of("encoder", few) == Scheme("int8", "many", COLUMNS)
+    few = Scheme("int4", "block", Form(4, 32))
+    assert scheme_of("encoder", few) == Scheme("int8", "channel", COLUMNS)
     assert scheme_of("decoder", few) == few
 
 
@@ -189,7 +189,7 @@ def test_falling_short_leaves_nothing(translator_bundle: Maker, tmp_path: Path) 
     with pytest.raises(QuantizationError, match=r"target portable, and int8 uses .*--target cpu"):
         quantize_bundle(translator_bundle("portable"), tmp_path / "q")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int8\)"):
-        quantize_bundle(translator_bundle("many"), tmp_path / "q")
+        quantize_bundle(translator_bundle("channel"), tmp_path / "q")
     assert not list(tmp_path.iterdir())
 
 

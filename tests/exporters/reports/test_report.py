@@ -80,7 +80,7 @@ def test_a_report_has_every_part(
     source, made = Bundle.open(task_bundle("generate")), Bundle.open(decoder_bundle("int8"))
     samples, seen = to_samples(source, sample_rows(source, None)[1::2]), list[str]()
     examples = read_examples(tmp_path / "a.jsonl", source.manifest)
-    about = {"scheme": "int8", "rows": "few"}
+    about = {"scheme": "int8", "granularity": "block"}
     found = complete_report(about, source, made, samples, examples, lambda step, done, total: seen.append(step))
     parts = {"bytes", "kinds", "fidelity", "batches", "speed", "advice", "evaluation"}
     assert found.keys() == about.keys() | parts
@@ -112,13 +112,13 @@ def test_time_is_the_median_of_the_shapes() -> None:
 
 
 def test_gates_name_figure_value_and_limit() -> None:
-    report = {"fidelity": FIDELITY, "speed": speeds(0.8, 0.5, 4), "rows": "few"}
+    report = {"fidelity": FIDELITY, "speed": speeds(0.8, 0.5, 4), "granularity": "block"}
     Gates(0.995, 1.25).check(report)
     Gates(0).check(report)
     with pytest.raises(QuantizationError, match=r"has a mean cosine of 0\.9950 to float32, less than 0\.996; leave"):
         Gates(0.996, 1.25).check(report)
     with pytest.raises(
-        QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try --rows many"
+        QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try --granularity channel"
     ):
         Gates(0.995, 1.2).check(report)
     with pytest.raises(QuantizationError, match="has a mean cosine of nan"):
@@ -147,16 +147,17 @@ def test_limits_that_say_nothing_are_refused(limits: tuple[float, ...], message:
         ({"speed": speeds(2, 3)}, ""),
         ({"speed": speeds(1, 1)}, ""),
         (
-            {"speed": speeds(2, 0.9, 3), "rows": "few"},
-            "slower than float32 at 2 x 16; try --rows many, which serves batches and long prompts, or keep float32",
+            {"speed": speeds(2, 0.9, 3), "granularity": "block"},
+            "slower than float32 at 2 x 16; try --granularity channel, which serves batches and long prompts, or "
+            "keep float32",
         ),
         (
-            {"speed": speeds(0.5, 0.8, 3), "rows": "many"},
-            "slower than float32 on this machine, 1.25 times its time in the median; try --rows few, which serves one "
-            "text at a time, or keep float32",
+            {"speed": speeds(0.5, 0.8, 3), "granularity": "channel"},
+            "slower than float32 on this machine, 1.25 times its time in the median; try --granularity block, which "
+            "serves one text at a time, or keep float32",
         ),
         (
-            {"speed": speeds(2, 0.9), "rows": None},
+            {"speed": speeds(2, 0.9), "granularity": None},
             "slower than float32 at 2 x 16; leave layers out with --exclude, or keep float32",
         ),
     ],

@@ -100,7 +100,7 @@ def test_every_task_is_checked(task: str, task_bundle: Maker) -> None:
     assert (found["identical"] == ROWS) == (found["max_difference"] == 0)
 
 
-@pytest.mark.parametrize("form", ["cpu", "int8", "int4", "many"])
+@pytest.mark.parametrize("form", ["cpu", "int8", "int4", "channel"])
 def test_decoders_of_every_form(form: str, decoder_bundle: Maker) -> None:
     bundle = Bundle.open(decoder_bundle(form))
     found = batch_invariance(open_graphs(bundle.path, bundle.manifest), bundle.manifest, rows=8, seed=3)

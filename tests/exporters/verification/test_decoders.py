@@ -155,7 +155,7 @@ def test_several_tokens_after_a_past(target: str, decoder_bundle: Callable[[str]
     np.testing.assert_allclose(np.concatenate(found), alone[3], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", [*TARGETS, "int8", "int4", "many"])
+@pytest.mark.parametrize("form", [*TARGETS, "int8", "int4", "channel"])
 def test_verified_again_with_the_checkpoint(
     form: str, decoder_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path]
 ) -> None:
@@ -166,7 +166,7 @@ def test_verified_again_with_the_checkpoint(
         assert figures["reference"]["max_error"] < 1e-5
     else:
         assert 0.99 < figures["reference"]["cosine"] < 1
-    if form != "many":  # a row does not depend on its neighbours, 4 bits or 32
+    if form != "channel":  # a row does not depend on its neighbours, 4 bits or 32
         assert figures["rows_alone"]["max_error"] < 1e-5
 
 
