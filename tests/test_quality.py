@@ -255,7 +255,7 @@ def test_every_command_of_the_document_prints_what_it_shows(folder: Path) -> Non
             assert_same(without_note(found), without_note(written), command)
         seen.update(re.findall(r"--[a-z][a-z-]+", command))
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert seen > {"--scheme", "--granularity", "--block-size", "--zero-points", "--eval", "--budget", "--sensitivity"}
+    assert seen > {"--scheme", "--granularity", "--block-size", "--asymmetric", "--eval", "--budget", "--sensitivity"}
 
 
 def without_note(lines: Sequence[str]) -> list[str]:

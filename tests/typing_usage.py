@@ -192,7 +192,7 @@ def exporting(folder: Path) -> None:
         scheme="int8",
         granularity="block",
         block_size=64,
-        zero_points=True,
+        asymmetric=True,
         rounding="gptq",
         exclude=["*.0.*"],
         calibration=["a"],

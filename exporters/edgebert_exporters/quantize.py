@@ -50,7 +50,7 @@ def quantize_bundle(
     scheme: str = "int8",
     granularity: str | None = None,
     block_size: int | None = None,
-    zero_points: bool = False,
+    asymmetric: bool = False,
     rounding: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
@@ -67,7 +67,7 @@ def quantize_bundle(
     ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
     ``granularity`` is ``channel`` (one scale per output channel: batches and long texts) or ``block`` (one token at a
     time); None is what suits the task. Blocks are of ``block_size`` weights (128 in 8 bits and 64 in 4 unless given),
-    with ``zero_points`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq``
+    with ``asymmetric`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq``
     (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
     ``mse``.
 
@@ -87,7 +87,7 @@ def quantize_bundle(
     """
     progress, source = progress or silent, Bundle.open(bundle)
     chosen = choose_scheme(
-        source.manifest.task, scheme, block_size, granularity, zero_points, rounding, calibration_method
+        source.manifest.task, scheme, block_size, granularity, asymmetric, rounding, calibration_method
     )
     check_source(source, scheme)
     least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget

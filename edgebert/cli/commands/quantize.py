@@ -50,7 +50,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "long prompts.",
 )
 @click.option("--block-size", type=int, show_default="128, or 64 with int4", help="How many weights share a scale.")
-@click.option("--zero-points", is_flag=True, help="Give each block of weights a zero point as well as a scale.")
+@click.option("--asymmetric", is_flag=True, help="Store a zero point beside the scale of each block.")
 @click.option(
     "--rounding",
     type=click.Choice(["nearest", "gptq"]),

@@ -59,13 +59,13 @@ def fitting_block(wanted: int, inputs: int) -> int:
     return next((size for size in BLOCK_SIZES if size >= inputs and size < wanted), wanted)
 
 
-def quantize_blocks(weight: Floats, bits: int, block: int, zero_points: bool = False) -> Blocks:
+def quantize_blocks(weight: Floats, bits: int, block: int, asymmetric: bool = False) -> Blocks:
     """Round a weight (out, in) to the nearest of what ``bits`` bits hold in each block, with zero points if wanted."""
 
     def quantize(rows: Floats) -> Blocks:
         values = in_blocks(rows, block)
-        levels = fit(values, bits, zero_points)
-        return pack(nearest(values, levels, bits), levels, bits, zero_points)
+        levels = fit(values, bits, asymmetric)
+        return pack(nearest(values, levels, bits), levels, bits, asymmetric)
 
     return in_parts(weight, quantize)
 
@@ -87,19 +87,19 @@ def in_blocks(weight: Floats, block: int) -> Floats:
     return padded.reshape(rows, blocks, block)
 
 
-def fit(values: Floats, bits: int, zero_points: bool, importance: Floats | None = None) -> Levels:
+def fit(values: Floats, bits: int, asymmetric: bool, importance: Floats | None = None) -> Levels:
     """Return the levels for blocks (rows, blocks, block) that have the least squared error of those tried.
 
     ``importance`` (blocks, block) says how much the error of each number counts; all count the same without it.
     """
     top = np.abs(values).max(2)
-    if bits == 8 and not zero_points:
+    if bits == 8 and not asymmetric:
         return Levels(usable(top / np.float32(127)), np.full_like(top, 128))
     top = usable(top)
     units = values / top[..., None]  # so that squares neither overflow nor vanish
     best = Levels(np.ones_like(top), np.zeros_like(top))
     least = np.full_like(top, np.inf)
-    for tried in lopsided(units, bits) if zero_points else even(units):
+    for tried in lopsided(units, bits) if asymmetric else even(units):
         error = (off(units, tried, bits) ** 2 * (1 if importance is None else importance)).sum(2)
         better = error < least
         least[better] = error[better]
@@ -149,9 +149,9 @@ def off(values: Floats, levels: Levels, bits: int) -> Floats:
     return result
 
 
-def pack(integers: Floats, levels: Levels, bits: int, zero_points: bool) -> Blocks:
+def pack(integers: Floats, levels: Levels, bits: int, asymmetric: bool) -> Blocks:
     """Put whole numbers (rows, blocks, block) and their levels into the layout of the kernel."""
-    return Blocks(packed(integers, bits), levels.scale, packed(levels.zero, bits) if zero_points else None)
+    return Blocks(packed(integers, bits), levels.scale, packed(levels.zero, bits) if asymmetric else None)
 
 
 def packed(integers: Floats, bits: int) -> Integers:

@@ -54,7 +54,7 @@ class Feedback(NamedTuple):
     importance: Floats
 
 
-def gptq_blocks(weight: Floats, moments: Moments, bits: int, block: int, zero_points: bool = False) -> Blocks:
+def gptq_blocks(weight: Floats, moments: Moments, bits: int, block: int, asymmetric: bool = False) -> Blocks:
     """Round a weight (out, in) in the layout of :func:`quantize_blocks`, for the least error of its products.
 
     What is made small is the sum of squares of ``inputs @ (weight - rounded).T``. With ``moments`` of no rows every
@@ -64,14 +64,14 @@ def gptq_blocks(weight: Floats, moments: Moments, bits: int, block: int, zero_po
         QuantizationError: if the moments are not finite.
     """
     feedback = feedback_of(moments)
-    return in_parts(weight, lambda rows: round_rows(rows, feedback, bits, block, zero_points))
+    return in_parts(weight, lambda rows: round_rows(rows, feedback, bits, block, asymmetric))
 
 
-def round_rows(weight: Floats, feedback: Feedback, bits: int, block: int, zero_points: bool) -> Blocks:
+def round_rows(weight: Floats, feedback: Feedback, bits: int, block: int, asymmetric: bool) -> Blocks:
     """Do what :func:`gptq_blocks` does for a few rows."""
     order, passed, importance = feedback
     values = in_blocks(weight, block)
-    levels = fit(values, bits, zero_points, in_blocks(importance[None], block)[0])
+    levels = fit(values, bits, asymmetric, in_blocks(importance[None], block)[0])
     scale, zero = (np.repeat(held, block, axis=1).T[order].astype(np.float64) for held in levels)  # (in, out)
     columns = weight.T[order].astype(np.float64)
     integers, error = np.zeros_like(columns), np.zeros_like(columns)
@@ -84,7 +84,7 @@ def round_rows(weight: Floats, feedback: Feedback, bits: int, block: int, zero_p
             error[at] = columns[at] - (integers[at] - zero[at]) * scale[at]
     result = np.repeat(levels.zero, block, axis=1)  # behind the last column as well
     result[:, order] = integers.T
-    return pack(result.reshape(values.shape), levels, bits, zero_points)
+    return pack(result.reshape(values.shape), levels, bits, asymmetric)
 
 
 def feedback_of(moments: Moments) -> Feedback:

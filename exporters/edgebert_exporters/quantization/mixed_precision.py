@@ -50,7 +50,7 @@ def stored_bytes(weight: Weight, form: Form) -> int:
     if form.block is None:
         return rows * inputs + 4 * (rows if weight.tables else inputs)
     count = rows * inputs // form.block + 1
-    return rows * inputs * form.bits // 8 + 4 * count + (count * form.bits // 8 if form.zero_points else 0)
+    return rows * inputs * form.bits // 8 + 4 * count + (count * form.bits // 8 if form.asymmetric else 0)
 
 
 class Judge:

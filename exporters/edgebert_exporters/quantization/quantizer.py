@@ -188,7 +188,7 @@ class Quantizer:
             block = fitting_block(form.block or 0, rows.shape[1])
             if form.rounding == "gptq":
                 moments = self.watched[graph].moments_of(weight.linears)
-                self.rounded[key] = gptq_blocks(rows, moments, form.bits, block, form.zero_points)
+                self.rounded[key] = gptq_blocks(rows, moments, form.bits, block, form.asymmetric)
             else:
-                self.rounded[key] = quantize_blocks(rows, form.bits, block, form.zero_points)
+                self.rounded[key] = quantize_blocks(rows, form.bits, block, form.asymmetric)
         return self.rounded[key]

@@ -52,13 +52,13 @@ class Form:
     """How one weight is stored.
 
     Its ``bits`` are 32 or 16, of a float, or 8 or 4, with a scale for each column, or for each ``block`` of the numbers
-    that make one output. Blocks may have ``zero_points``, and ``rounding`` says how their integers are found.
+    that make one output. Blocks may be ``asymmetric``, with a zero point, and ``rounding`` says how their integers are found.
     ``ranges`` is how the range of the activations is found where they have one scale for good.
     """
 
     bits: int
     block: int | None = None
-    zero_points: bool = False
+    asymmetric: bool = False
     rounding: str = "nearest"
     ranges: str | None = None
 
@@ -105,7 +105,7 @@ def choose_scheme(
     name: str,
     block_size: int | None = None,
     granularity: str | None = None,
-    zero_points: bool = False,
+    asymmetric: bool = False,
     rounding: str | None = None,
     method: str | None = None,
 ) -> Scheme:
@@ -124,7 +124,7 @@ def choose_scheme(
             raise QuantizationError(f"{option} {given!r} is not one of {', '.join(known)}")
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
-    in_blocks = {"block_size": block_size, "zero_points": zero_points or None, "rounding": rounding}
+    in_blocks = {"block_size": block_size, "asymmetric": asymmetric or None, "rounding": rounding}
     if name in ("fp16", "int8-static"):
         refuse(f"scheme {name}", granularity=granularity, **in_blocks)
     if name != "int8-static":
@@ -141,7 +141,7 @@ def choose_scheme(
         return Scheme(name, "channel", COLUMNS)
     bits = int(name[-1])
     rounding = rounding or DEFAULT_ROUNDING[bits]
-    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], zero_points, rounding))
+    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], asymmetric, rounding))
 
 
 def refuse(what: str, **options: object) -> None:

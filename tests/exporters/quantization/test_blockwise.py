@@ -63,12 +63,12 @@ def test_four_bits_by_hand() -> None:
     assert negative.tolist() == [[-1]]
 
 
-def test_zero_points_by_hand() -> None:
+def test_asymmetric_blocks_by_hand() -> None:
     weight = np.zeros((2, 40), np.float32)
     weight[0, :3] = (-3, 12, 5)
     weight[0, 16:18] = (0, 15)
     weight[0, 32:34] = (-15, -4)
-    integers, scale, zeros = quantize_blocks(weight, 4, 16, zero_points=True)
+    integers, scale, zeros = quantize_blocks(weight, 4, 16, asymmetric=True)
     assert integers[0, 0].tolist() == [0 + 16 * 15, 8 + 16 * 3, *[3 + 16 * 3] * 6]
     assert integers[0, 1, :2].tolist() == [0 + 16 * 15, 0]
     assert integers[0, 2, :2].tolist() == [0 + 16 * 11, 15 + 16 * 15]
@@ -76,7 +76,7 @@ def test_zero_points_by_hand() -> None:
     assert zeros is not None
     assert zeros[0].tolist() == [3 + 16 * 0, 15]  # three blocks, and a half byte with nothing in it
     weight[1, :2] = (-0.55, 2)
-    integers, scale, zeros = quantize_blocks(weight[1:], 8, 64, zero_points=True)
+    integers, scale, zeros = quantize_blocks(weight[1:], 8, 64, asymmetric=True)
     assert zeros is not None
     assert (integers.shape, zeros.tolist()) == ((1, 1, 64), [[55]])
     assert integers[0, 0, :3].tolist() == [0, 255, 55]
@@ -90,8 +90,8 @@ ONES[0, 0] = -1
 @example(ONES, 4, False)
 @example(ONES, 4, True)
 @given(arrays(np.float32, (3, 40), elements=st.floats(-100, 100, width=32)), st.sampled_from([4, 8]), st.booleans())
-def test_numbers_are_off_by_little(weight: Floats, bits: int, zero_points: bool) -> None:
-    blocks = quantize_blocks(weight, bits, 16, zero_points)
+def test_numbers_are_off_by_little(weight: Floats, bits: int, asymmetric: bool) -> None:
+    blocks = quantize_blocks(weight, bits, 16, asymmetric)
     assert blocks.integers.shape == (3, 3, 16 * bits // 8)
     assert np.isfinite(blocks.scale).all()
     assert (blocks.scale != 0).all()
@@ -99,7 +99,7 @@ def test_numbers_are_off_by_little(weight: Floats, bits: int, zero_points: bool)
     np.testing.assert_allclose(to_floats(blocks, bits, 40), found, rtol=1e-6)
     cut = np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)
     error = np.sqrt(((np.pad(found - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
-    if zero_points:  # zero is a whole number of steps, for which one is wider by 1 / 14 at most
+    if asymmetric:  # zero is a whole number of steps, for which one is wider by 1 / 14 at most
         step, most = (np.maximum(cut.max(2), 0) - np.minimum(cut.min(2), 0)) / (2**bits - 1), 0.5358
     else:  # of 4 bits the shorter side ends at 7, with the largest scale tried at 7.42 of the 8 steps
         step, most = np.abs(cut).max(2) / (127 if bits == 8 else 8), 0.5001 if bits == 8 else 0.5801
@@ -118,7 +118,7 @@ def test_the_best_scale_is_no_worse_than_the_usual_ones() -> None:
 
 
 @pytest.mark.parametrize(("bits", "share"), [(4, 0.95), (8, 0.85)])
-def test_zero_points_are_better_where_blocks_lean_to_one_side(bits: int, share: float) -> None:
+def test_asymmetric_blocks_are_better_where_blocks_lean_to_one_side(bits: int, share: float) -> None:
     rng = np.random.default_rng(0)
     for middle, most in ((0, share), (1, 0.7)):
         weight = (rng.standard_normal((64, 96)) + middle).astype(np.float32)
@@ -129,16 +129,16 @@ def test_zero_points_are_better_where_blocks_lean_to_one_side(bits: int, share: 
 def test_important_numbers_get_the_smaller_errors() -> None:
     values = np.random.default_rng(0).standard_normal((200, 1, 32)).astype(np.float32)
     importance = np.where(np.arange(32) < 8, 100, 1).astype(np.float32)[None]
-    for zero_points in (False, True):
-        plain, weighted = (off(values, fit(values, 4, zero_points, counts), 4) ** 2 for counts in (None, importance))
+    for asymmetric in (False, True):
+        plain, weighted = (off(values, fit(values, 4, asymmetric, counts), 4) ** 2 for counts in (None, importance))
         assert weighted[..., :8].mean() < 0.9 * plain[..., :8].mean()
         assert plain.mean() < weighted.mean()
 
 
 def test_long_weights_are_quantized_in_parts_that_fit_together() -> None:
     weight = np.random.default_rng(0).standard_normal((1100, 32)).astype(np.float32)
-    whole = quantize_blocks(weight, 4, 16, zero_points=True)
-    ends = [quantize_blocks(part, 4, 16, zero_points=True) for part in (weight[:10], weight[-10:])]
+    whole = quantize_blocks(weight, 4, 16, asymmetric=True)
+    ends = [quantize_blocks(part, 4, 16, asymmetric=True) for part in (weight[:10], weight[-10:])]
     for held, first, last in zip(whole, *ends, strict=True):
         assert held is not None
         np.testing.assert_array_equal(held[:10], first)
@@ -171,13 +171,13 @@ def multiplied(x: Floats, blocks: Blocks, bits: int, block: int, level: int) -> 
 
 
 @pytest.mark.parametrize(("bits", "block"), list(itertools.product((8, 4), BLOCK_SIZES)))
-@pytest.mark.parametrize("zero_points", [False, True])
-def test_the_kernel_reads_the_layout(bits: int, block: int, zero_points: bool) -> None:
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_the_kernel_reads_the_layout(bits: int, block: int, asymmetric: bool) -> None:
     """Odd widths and odd numbers of blocks as well, with inputs in float32 and rounded to 8 bits, few rows and many."""
     rng = np.random.default_rng(bits + block)
     for inputs, outputs in ((48, 7), (101, 64), (384, 33), (777, 18)):
         weight = (rng.standard_normal((outputs, inputs)) + 0.5).astype(np.float32)
-        blocks = quantize_blocks(weight, bits, block, zero_points)
+        blocks = quantize_blocks(weight, bits, block, asymmetric)
         for rows in (1, 9):
             x = rng.standard_normal((rows, inputs)).astype(np.float32)
             expected = x.astype(np.float64) @ numbers(blocks, bits, inputs).T
@@ -200,12 +200,12 @@ def graph(weight: Floats, bias: Floats | None) -> ir.Model:
 
 
 @pytest.mark.parametrize(("bits", "block"), list(itertools.product((8, 4), BLOCK_SIZES)))
-@pytest.mark.parametrize("zero_points", [False, True])
-def test_product_is_that_of_the_stored_numbers(bits: int, block: int, zero_points: bool) -> None:
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_product_is_that_of_the_stored_numbers(bits: int, block: int, asymmetric: bool) -> None:
     """With a bias and without, what a row gives is the same alone and among others."""
     rng = np.random.default_rng(bits + block)
     weight = rng.standard_normal((100, 64)).astype(np.float32)
-    blocks = quantize_blocks(weight.T, bits, block, zero_points)
+    blocks = quantize_blocks(weight.T, bits, block, asymmetric)
     for bias in (rng.standard_normal(64).astype(np.float32), None):
         model = graph(weight, bias)
         rewrite_blocks(Rewriter(model), list(linears(model)), blocks, bits)

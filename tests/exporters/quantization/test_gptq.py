@@ -37,13 +37,13 @@ def loss(rows: Floats, weight: Floats, blocks: Blocks, bits: int) -> float:
     return float(((rows.astype(np.float64) @ off.T) ** 2).sum())
 
 
-def plain(rows: Floats, weight: Floats, bits: int, block: int, zero_points: bool) -> Doubles:
+def plain(rows: Floats, weight: Floats, bits: int, block: int, asymmetric: bool) -> Doubles:
     """Round column after column; after each, move those left by the inverse of the moments of those left."""
     square = rows.astype(np.float64).T @ rows / len(rows)
     mean = np.trace(square) / len(square)
     square += (DAMPING + DAMPING_BY_ROWS * len(square) / len(rows)) * mean * np.eye(len(square))
     importance = in_blocks((np.diagonal(square) / mean).astype(np.float32)[None], block)[0]
-    levels = fit(in_blocks(weight, block), bits, zero_points, importance)
+    levels = fit(in_blocks(weight, block), bits, asymmetric, importance)
     left, result = weight.astype(np.float64), np.zeros(weight.shape)
     columns = sorted(range(weight.shape[1]), key=lambda i: -square[i, i])
     while columns:
@@ -57,46 +57,46 @@ def plain(rows: Floats, weight: Floats, bits: int, block: int, zero_points: bool
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize(("dim", "block"), [(48, 16), (100, 32), (20, 64)])
-def test_it_is_the_plain_algorithm(bits: int, zero_points: bool, dim: int, block: int) -> None:
+def test_it_is_the_plain_algorithm(bits: int, asymmetric: bool, dim: int, block: int) -> None:
     rng = np.random.default_rng(dim + bits)
     rows = inputs_that_go_together(rng, 300, dim)
     weight = rng.standard_normal((9, dim)).astype(np.float32)
-    found = to_floats(gptq_blocks(weight, seen(rows), bits, block, zero_points), bits, dim)
-    np.testing.assert_allclose(found, plain(rows, weight, bits, block, zero_points), atol=1e-5)
+    found = to_floats(gptq_blocks(weight, seen(rows), bits, block, asymmetric), bits, dim)
+    np.testing.assert_allclose(found, plain(rows, weight, bits, block, asymmetric), atol=1e-5)
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([4, 8]), st.sampled_from([16, 32, 64]), st.booleans())
-def test_products_are_closer_than_with_the_nearest_levels(seed: int, bits: int, block: int, zero_points: bool) -> None:
+def test_products_are_closer_than_with_the_nearest_levels(seed: int, bits: int, block: int, asymmetric: bool) -> None:
     rng = np.random.default_rng(seed)
     rows, unseen = np.split(inputs_that_go_together(rng, 2000, 64), 2)
     weight = rng.standard_normal((40, 64)).astype(np.float32)
-    found = gptq_blocks(weight, seen(rows), bits, block, zero_points)
-    closest = quantize_blocks(weight, bits, block, zero_points)
+    found = gptq_blocks(weight, seen(rows), bits, block, asymmetric)
+    closest = quantize_blocks(weight, bits, block, asymmetric)
     for some in (rows, unseen):
         assert loss(some, weight, found, bits) < 0.4 * loss(some, weight, closest, bits)
 
 
-@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_inputs_that_do_not_go_together_make_it_no_worse(bits: int, zero_points: bool) -> None:
+def test_inputs_that_do_not_go_together_make_it_no_worse(bits: int, asymmetric: bool) -> None:
     rng = np.random.default_rng(bits)
     rows, unseen = np.split(rng.standard_normal((20000, 64)).astype(np.float32), 2)
     weight = rng.standard_normal((40, 64)).astype(np.float32)
-    found = gptq_blocks(weight, seen(rows), bits, 32, zero_points)
-    closest = quantize_blocks(weight, bits, 32, zero_points)
+    found = gptq_blocks(weight, seen(rows), bits, 32, asymmetric)
+    closest = quantize_blocks(weight, bits, 32, asymmetric)
     assert loss(rows, weight, found, bits) < loss(rows, weight, closest, bits)
     assert loss(unseen, weight, found, bits) < 1.02 * loss(unseen, weight, closest, bits)
 
 
-@pytest.mark.parametrize("zero_points", [False, True])
+@pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_without_rows_it_gives_the_nearest_levels(bits: int, zero_points: bool) -> None:
+def test_without_rows_it_gives_the_nearest_levels(bits: int, asymmetric: bool) -> None:
     weight = np.random.default_rng(0).standard_normal((20, 100)).astype(np.float32)
-    found = gptq_blocks(weight, Moments(100), bits, 32, zero_points)
-    for ours, closest in zip(found, quantize_blocks(weight, bits, 32, zero_points), strict=True):
+    found = gptq_blocks(weight, Moments(100), bits, 32, asymmetric)
+    for ours, closest in zip(found, quantize_blocks(weight, bits, 32, asymmetric), strict=True):
         np.testing.assert_array_equal(ours, closest)
 
 
