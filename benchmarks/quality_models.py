@@ -213,8 +213,8 @@ def words(folder: Path) -> tuple[list[str], cmudict.Dictionary]:
 
 
 INT8, STATIC, INT4 = {"scheme": "int8"}, {"scheme": "int8-static"}, {"scheme": "int4"}
-NEAREST, FEW, MANY = INT4 | {"rounding": "nearest"}, INT8 | {"granularity": "block"}, INT8 | {"granularity": "channel"}
-ENCODER = (INT8, STATIC, INT4, NEAREST)
+RTN, BLOCK, CHANNEL = INT4 | {"algorithm": "rtn"}, INT8 | {"granularity": "block"}, INT8 | {"granularity": "channel"}
+ENCODER = (INT8, STATIC, INT4, RTN)
 MODELS = (
     Model(
         "MiniLM",
@@ -258,7 +258,7 @@ MODELS = (
         score,
         lambda judged: {"bits per byte": drawn(ratio, judged["bits"])},
         lambda old, new: {"bits per byte": drawn(ratio, old["bits"], new["bits"])},
-        (INT8, MANY, INT4, NEAREST),
+        (INT8, CHANNEL, INT4, RTN),
     ),
     Model(
         "g2p",
@@ -271,6 +271,6 @@ MODELS = (
             "PER": drawn(phones_wrong, old["errors"], new["errors"]),
             "said otherwise": flipped("said", old, new),
         },
-        (INT8, FEW, INT4, NEAREST),
+        (INT8, BLOCK, INT4, RTN),
     ),
 )

@@ -165,10 +165,10 @@ def test_limits_are_those_of_the_scheme(scheme: dict[str, Any], changes: dict[st
 
 
 def test_a_row_says_it_all() -> None:
-    found = quality.cells(row({"scheme": "int4", "rounding": "nearest"}, WER=1.0, cosine=0.5))
+    found = quality.cells(row({"scheme": "int4", "algorithm": "rtn"}, WER=1.0, cosine=0.5))
     assert found == [
         "m",
-        "`int4 --rounding nearest`",
+        "`int4 --algorithm rtn`",
         "1.2 MB",
         "0.9877",
         "WER 32.33 (31.00 to 34.00)",
@@ -207,7 +207,7 @@ def test_the_whole_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    schemes = ({"scheme": "int8"}, {"scheme": "int4", "rounding": "nearest"})
+    schemes = ({"scheme": "int8"}, {"scheme": "int4", "algorithm": "rtn"})
     (real,) = (model for model in quality_models.MODELS if model.judge is quality_models.unmask)
     tiny = Model(
         "tiny",
@@ -226,7 +226,7 @@ def test_the_whole_command(
     printed = capsys.readouterr().out.rstrip()
     assert document.read_text(encoding="utf-8") == f"{quality.BEGIN}\n{printed}\n{quality.END}\n"
     lines = [line.split(" | ") for line in printed.splitlines() if line.startswith("| tiny")]
-    assert [line[1] for line in lines] == ["float32", "`int8`", "`int4 --rounding nearest`"]
+    assert [line[1] for line in lines] == ["float32", "`int8`", "`int4 --algorithm rtn`"]
     sizes = [float(line[2].split()[0]) for line in lines]
     assert sizes[0] >= sizes[1] >= sizes[2]
     exact, small, smaller = lines

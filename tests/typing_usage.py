@@ -193,7 +193,7 @@ def exporting(folder: Path) -> None:
         granularity="block",
         block_size=64,
         asymmetric=True,
-        rounding="gptq",
+        algorithm="gptq",
         exclude=["*.0.*"],
         calibration=["a"],
         eval="examples.jsonl",

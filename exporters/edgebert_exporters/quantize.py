@@ -21,7 +21,7 @@ from edgebert_exporters.quantization.float16 import half_signature
 from edgebert_exporters.quantization.mixed_precision import SAMPLES, Judge, measure_choices, table, within_budget
 from edgebert_exporters.quantization.quantizer import Quantizer
 from edgebert_exporters.quantization.schemes import (
-    DEFAULT_ROUNDING,
+    DEFAULT_ALGORITHM,
     FLOAT16,
     MIN_AGREEMENT,
     Form,
@@ -51,7 +51,7 @@ def quantize_bundle(
     granularity: str | None = None,
     block_size: int | None = None,
     asymmetric: bool = False,
-    rounding: str | None = None,
+    algorithm: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
     calibration_method: str | None = None,
@@ -67,7 +67,7 @@ def quantize_bundle(
     ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
     ``granularity`` is ``channel`` (one scale per output channel: batches and long texts) or ``block`` (one token at a
     time); None is what suits the task. Blocks are of ``block_size`` weights (128 in 8 bits and 64 in 4 unless given),
-    with ``asymmetric`` if wanted, whose integers ``rounding`` finds: ``nearest`` (in 8 bits, unless given) or ``gptq``
+    with ``asymmetric`` if wanted, whose integers ``algorithm`` finds: ``rtn`` (in 8 bits, unless given) or ``gptq``
     (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
     ``mse``.
 
@@ -87,7 +87,7 @@ def quantize_bundle(
     """
     progress, source = progress or silent, Bundle.open(bundle)
     chosen = choose_scheme(
-        source.manifest.task, scheme, block_size, granularity, asymmetric, rounding, calibration_method
+        source.manifest.task, scheme, block_size, granularity, asymmetric, algorithm, calibration_method
     )
     check_source(source, scheme)
     least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget
@@ -158,7 +158,7 @@ def check_source(source: Bundle, scheme: str) -> None:
 
 def candidates(scheme: Scheme) -> tuple[Form, Form]:
     """Return the forms among which a budget chooses beside float32: that of the scheme, and 4 bits."""
-    return scheme.form, Form(4, DEFAULT_BLOCK[4], rounding=DEFAULT_ROUNDING[4])
+    return scheme.form, Form(4, DEFAULT_BLOCK[4], algorithm=DEFAULT_ALGORITHM[4])
 
 
 def loss_of(quantizer: Quantizer, judge: Judge) -> Any:

@@ -33,7 +33,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
     assert seen == plain, "what was not given is left to the library"
     options = (
         "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-agreement 0 --force "
-        "--asymmetric --rounding gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
+        "--asymmetric --algorithm gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
     )
     assert run("quantize", "b", "q", *options.split()).exit_code == 0
     assert seen == plain | {
@@ -45,7 +45,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
             "min_agreement": 0,
             "force": True,
         },
-        **{"asymmetric": True, "rounding": "gptq", "calibration_method": "entropy", "budget": 0.005},
+        **{"asymmetric": True, "algorithm": "gptq", "calibration_method": "entropy", "budget": 0.005},
         **{"max_slowdown": 1.5, "eval": Path("e.jsonl")},
     }
 

@@ -52,10 +52,10 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--block-size", type=int, show_default="128, or 64 with int4", help="How many weights share a scale.")
 @click.option("--asymmetric", is_flag=True, help="Store a zero point beside the scale of each block.")
 @click.option(
-    "--rounding",
-    type=click.Choice(["nearest", "gptq"]),
-    show_default="nearest, or gptq with int4",
-    help="Round each weight to the nearest number, or so that the errors of a row make up for each other on sample "
+    "--algorithm",
+    type=click.Choice(["rtn", "gptq"]),
+    show_default="rtn, or gptq with int4",
+    help="Rounding of weights in blocks: rtn takes the nearest integer, gptq compensates rounding errors on sample "
     "texts, which takes longer.",
 )
 @click.option(

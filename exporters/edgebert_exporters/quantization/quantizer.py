@@ -115,7 +115,7 @@ class Quantizer:
             forms = {scheme_of(graph, self.scheme).form, *others}
             sizes = {linear.input_name: len(linear.weight) for weight in plan.weights for linear in weight.linears}
             whole = any(form.bits == 8 and not form.block for form in forms)
-            rounds = any(form.rounding == "gptq" for form in forms)
+            rounds = any(form.algorithm == "gptq" for form in forms)
             seen = self.watched[graph] = Watched(
                 {name: Largest() for name in sizes if whole},
                 {name: Moments(size) for name, size in sizes.items() if rounds},
@@ -186,7 +186,7 @@ class Quantizer:
         if key not in self.rounded:
             rows = weight.linears[0].weight.T  # (out, in)
             block = fitting_block(form.block or 0, rows.shape[1])
-            if form.rounding == "gptq":
+            if form.algorithm == "gptq":
                 moments = self.watched[graph].moments_of(weight.linears)
                 self.rounded[key] = gptq_blocks(rows, moments, form.bits, block, form.asymmetric)
             else:

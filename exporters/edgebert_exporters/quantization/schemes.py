@@ -33,9 +33,9 @@ SCHEMES = ("int8", "int4", "int8-static", "fp16")
 # Tasks whose models write text, a token at a time.
 WRITING = ("generate", "translate")
 GRANULARITIES = ("block", "channel")
-ROUNDINGS = ("nearest", "gptq")
-# In 8 bits the nearest number is near enough.
-DEFAULT_ROUNDING = {8: "nearest", 4: "gptq"}
+ALGORITHMS = ("rtn", "gptq")
+# Round to nearest is near enough in 8 bits.
+DEFAULT_ALGORITHM = {8: "rtn", 4: "gptq"}
 # Least agreement with float32 unless another is given.
 MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
 SAFE_CPUS = {
@@ -49,17 +49,16 @@ SAFE_CPUS = {
 
 @dataclass(frozen=True)
 class Form:
-    """How one weight is stored.
+    """Storage of one weight: float32, float16, or int8/int4 with a scale per output channel or per ``block``.
 
-    Its ``bits`` are 32 or 16, of a float, or 8 or 4, with a scale for each column, or for each ``block`` of the numbers
-    that make one output. Blocks may be ``asymmetric``, with a zero point, and ``rounding`` says how their integers are found.
-    ``ranges`` is how the range of the activations is found where they have one scale for good.
+    Blocks may be ``asymmetric``, with a zero point; ``algorithm`` finds their integers. ``ranges`` is the method that
+    finds static activation ranges, None where activation scales are dynamic.
     """
 
     bits: int
     block: int | None = None
     asymmetric: bool = False
-    rounding: str = "nearest"
+    algorithm: str = "rtn"
     ranges: str | None = None
 
     def __str__(self) -> str:
@@ -106,7 +105,7 @@ def choose_scheme(
     block_size: int | None = None,
     granularity: str | None = None,
     asymmetric: bool = False,
-    rounding: str | None = None,
+    algorithm: str | None = None,
     method: str | None = None,
 ) -> Scheme:
     """Return the scheme that these options mean for a model of ``task``; None is what suits it.
@@ -117,14 +116,14 @@ def choose_scheme(
     for option, given, known in (
         ("scheme", name, SCHEMES),
         ("granularity", granularity, GRANULARITIES),
-        ("rounding", rounding, ROUNDINGS),
+        ("algorithm", algorithm, ALGORITHMS),
         ("calibration_method", method, tuple(METHODS)),
     ):
         if given is not None and given not in known:
             raise QuantizationError(f"{option} {given!r} is not one of {', '.join(known)}")
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
-    in_blocks = {"block_size": block_size, "asymmetric": asymmetric or None, "rounding": rounding}
+    in_blocks = {"block_size": block_size, "asymmetric": asymmetric or None, "algorithm": algorithm}
     if name in ("fp16", "int8-static"):
         refuse(f"scheme {name}", granularity=granularity, **in_blocks)
     if name != "int8-static":
@@ -140,8 +139,8 @@ def choose_scheme(
         refuse("granularity channel, where a column has one scale", **in_blocks)
         return Scheme(name, "channel", COLUMNS)
     bits = int(name[-1])
-    rounding = rounding or DEFAULT_ROUNDING[bits]
-    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], asymmetric, rounding))
+    algorithm = algorithm or DEFAULT_ALGORITHM[bits]
+    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], asymmetric, algorithm))
 
 
 def refuse(what: str, **options: object) -> None:

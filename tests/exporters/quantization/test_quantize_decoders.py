@@ -210,7 +210,7 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("generate", {"name": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
     ("generate", {"granularity": "some"}, "granularity 'some' is not one of block, channel"),
-    ("generate", {"rounding": "up"}, "rounding 'up' is not one of nearest, gptq"),
+    ("generate", {"algorithm": "up"}, "algorithm 'up' is not one of rtn, gptq"),
     ("embed", {"name": "int8-static", "method": "mean"}, "calibration_method 'mean' is not one of min-max, percentile"),
     ("generate", {"block_size": 48}, "block_size=48 is not one of 16, 32, 64, 128, 256"),
     ("generate", {"block_size": True}, "block_size=True is not one of 16"),
@@ -226,7 +226,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("tag", {"asymmetric": True, "granularity": "channel"}, "asymmetric True is not for granularity channel"),
     ("embed", {"name": "fp16", "granularity": "block"}, "granularity block is not for scheme fp16; leave it out"),
-    ("embed", {"name": "int8-static", "rounding": "gptq"}, "rounding gptq is not for scheme int8-static; leave it out"),
+    (
+        "embed",
+        {"name": "int8-static", "algorithm": "gptq"},
+        "algorithm gptq is not for scheme int8-static; leave it out",
+    ),
     ("embed", {"method": "mse"}, "calibration_method mse is not for scheme int8; leave it out"),
 ]
 
@@ -246,7 +250,7 @@ def test_options_that_do_not_fit_are_refused_by_name(task: str, options: dict[st
         ("embed", {"name": "int4", "asymmetric": True}, Scheme("int4", "block", Form(4, 64, True, "gptq"))),
         ("generate", {}, Scheme("int8", "block", Form(8, 128))),
         ("generate", {"granularity": "channel"}, Scheme("int8", "channel", COLUMNS)),
-        ("generate", {"name": "int4", "rounding": "nearest"}, Scheme("int4", "block", Form(4, 64, rounding="nearest"))),
+        ("generate", {"name": "int4", "algorithm": "rtn"}, Scheme("int4", "block", Form(4, 64, algorithm="rtn"))),
         ("translate", {}, Scheme("int8", "channel", COLUMNS)),
         ("translate", {"granularity": "block"}, Scheme("int8", "block", Form(8, 128))),
         ("embed", {"name": "int8-static", "method": "mse"}, Scheme("int8-static", "any", Form(8, ranges="mse"))),
