@@ -77,7 +77,7 @@ def make_bundle(minilm: Path, task: str, folder: Path) -> Path:
     config = json.loads((minilm / "config.json").read_text(encoding="utf-8"))
     (checkpoint / "config.json").write_text(json.dumps(config | {"architectures": [f"Bert{ending}"]}))
     exact = export_checkpoint(checkpoint, folder / "fp32", task=task)
-    return quantize_bundle(exact.path, folder / "int8", min_agreement=0).path
+    return quantize_bundle(exact.path, folder / "int8", min_fidelity=0).path
 
 
 # How an application calls the engine of each task.

@@ -3,7 +3,7 @@
     python benchmarks/quality.py FOLDER --write docs/quantization.md
 
 Checkpoints and data are looked for in FOLDER and fetched into it as the samples do; bundles are made there. The
-agreement and the speed are those of the report of ``edgebert quantize``, every figure besides is of examples that
+fidelity and the speed are those of the report of ``edgebert quantize``, every figure besides is of examples that
 nothing was calibrated with. They are held against the limits of their scheme, which stand in a table above. With
 ``--write`` rows replace those of a document, one as soon as it is there. Half an hour on two cores.
 """
@@ -30,7 +30,7 @@ HEADS = (
     "model",
     "scheme",
     "weights",
-    "agreement",
+    "fidelity",
     "its own figures",
     "against float32",
     "limits",
@@ -88,7 +88,7 @@ def rows_of(model: Model, folder: Path) -> Iterator[Row]:
     yield Row(model.name, {}, exact.manifest.weights.bytes, {}, model.figures(old), {})
     for options in model.schemes:
         out = folder / f"{model.name}.{named(options).replace(' ', '')}"
-        made = quantize_bundle(exact.path, out, calibration=texts, min_agreement=0, force=True, **options)
+        made = quantize_bundle(exact.path, out, calibration=texts, min_fidelity=0, force=True, **options)
         new, weights = model.judge(made.path, items), made.manifest.weights
         yield Row(model.name, options, weights.bytes, made.manifest.report, model.figures(new), model.changes(old, new))
 

@@ -197,7 +197,7 @@ def exporting(folder: Path) -> None:
         exclude=["*.0.*"],
         calibration=["a"],
         eval="examples.jsonl",
-        min_agreement=0.9,
+        min_fidelity=0.9,
         max_slowdown=1.0,
         force=True,
         progress=step,

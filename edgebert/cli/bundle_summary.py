@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # What is measured after quantization. A row is for tasks that have every figure in it, the first one with its label.
 MEASURES = (
-    ("agreement", "correlation with float32 {correlation:.4f}"),
-    ("agreement", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
+    ("fidelity", "correlation with float32 {correlation:.4f}"),
+    ("fidelity", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
     ("neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
     ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give; all of it in {unflipped:.1%} of them"),
     ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),

@@ -23,7 +23,7 @@ from edgebert_exporters.quantization.quantizer import Quantizer
 from edgebert_exporters.quantization.schemes import (
     DEFAULT_ALGORITHM,
     FLOAT16,
-    MIN_AGREEMENT,
+    MIN_FIDELITY,
     Form,
     Scheme,
     choose_scheme,
@@ -57,7 +57,7 @@ def quantize_bundle(
     calibration_method: str | None = None,
     budget: float | None = None,
     eval: str | os.PathLike[str] | None = None,
-    min_agreement: float | None = None,
+    min_fidelity: float | None = None,
     max_slowdown: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -72,11 +72,11 @@ def quantize_bundle(
     ``mse``.
 
     ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With a ``budget``, a share of the
-    agreement, each weight gets as few bits as all together lose no more than that.
+    fidelity, each weight gets as few bits as all together lose no more than that.
 
     ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure
-    the agreement with float32 (mean cosine, or correlation where a text gives one number), which must be at least
-    ``min_agreement``. ``max_slowdown`` is the most time that it may take, in that of float32. ``eval`` is a file of
+    the fidelity to float32 (mean cosine, or correlation where a text gives one number), which must be at least
+    ``min_fidelity``. ``max_slowdown`` is the most time that it may take, in that of float32. ``eval`` is a file of
     labelled examples (:mod:`edgebert_exporters.reports.labelled_examples`) on which both are judged.
 
     Raises:
@@ -90,8 +90,8 @@ def quantize_bundle(
         source.manifest.task, scheme, block_size, granularity, asymmetric, algorithm, calibration_method
     )
     check_source(source, scheme)
-    least = MIN_AGREEMENT[scheme] if budget is None else 1 - budget
-    gates = Gates(least if min_agreement is None else min_agreement, max_slowdown)
+    least = MIN_FIDELITY[scheme] if budget is None else 1 - budget
+    gates = Gates(least if min_fidelity is None else min_fidelity, max_slowdown)
     examples = None if eval is None else read_examples(eval, source.manifest)
     about = {"scheme": scheme, "granularity": chosen.granularity, "block_size": chosen.block_size} | dataclasses.asdict(
         gates
@@ -120,7 +120,7 @@ def measure_sensitivity(
     """Measure what each weight of a float32 bundle costs by itself in 8 bits and in 4, the most expensive first.
 
     The options are those of :func:`quantize_bundle`. A row has the name of the ``weight``, its ``bytes`` in float32,
-    and under ``int8`` and ``int4`` the share of the agreement with float32 that it costs.
+    and under ``int8`` and ``int4`` the share of the fidelity that it costs.
 
     Raises:
         QuantizationError: as :func:`quantize_bundle`.

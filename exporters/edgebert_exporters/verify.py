@@ -28,7 +28,7 @@ def verify_bundle(
 
     Files, signatures, operators, tokenizer and the golden sample are checked always; a float32 bundle must also
     give each row of the grid what the row alone gives. With the checkpoint, the whole grid is compared with the
-    PyTorch reference: a float32 bundle within :data:`TOLERANCE`, a quantized one within the agreement that its
+    PyTorch reference: a float32 bundle within :data:`TOLERANCE`, a quantized one within the fidelity that its
     report promises. ``allow_pickle`` is for the checkpoint, as in an export.
 
     Raises:
@@ -79,7 +79,7 @@ def against_checkpoint(
         for row in range(len(batch.input_ids)):
             agreement.add(vectors_of(outputs, batch, expected, row), vectors_of(outputs, batch, found, row))
         progress(f"verify {manifest.target}", done + 1, len(whole))
-    cosine, least = agreement.figures()["cosine_mean"], manifest.report["min_agreement"]
+    cosine, least = agreement.figures()["cosine_mean"], manifest.report["min_fidelity"]
     if not cosine >= least:
         raise ParityError(f"the bundle has a mean cosine of {cosine:.4f} to the checkpoint, its report says {least}")
     return {"batches": len(whole), "cosine": cosine}

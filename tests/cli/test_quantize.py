@@ -17,7 +17,7 @@ from tests.cli.watching import watch
 def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f g\nx y\nz\n" * 4)
-    options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-agreement", "0.5"]
+    options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-fidelity", "0.5"]
     result = run("quantize", fp32_bundle, tmp_path / "q", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     for part in ("int8", "report", "cosine to float32", "1 x 16", "left in float32", "contract", "excluded"):
@@ -32,7 +32,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
     plain = {"args": (Path("b"), Path("q")), "scheme": "int8", "exclude": (), "progress": None}
     assert seen == plain, "what was not given is left to the library"
     options = (
-        "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-agreement 0 --force "
+        "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-fidelity 0 --force "
         "--asymmetric --algorithm gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
     )
     assert run("quantize", "b", "q", *options.split()).exit_code == 0
@@ -42,7 +42,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
             "block_size": 64,
             "granularity": "channel",
             "exclude": ("a", "b"),
-            "min_agreement": 0,
+            "min_fidelity": 0,
             "force": True,
         },
         **{"asymmetric": True, "algorithm": "gptq", "calibration_method": "entropy", "budget": 0.005},
@@ -58,7 +58,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
         ("--budget", "100%", "'100%' is not between 0% and 100%."),
         ("--budget", "nan", "'nan' is not between"),
         ("--max-slowdown", "0", "0.0 is not in the range x>0"),
-        ("--min-agreement", "1.5", "1.5 is not in the range 0<=x<=1"),
+        ("--min-fidelity", "1.5", "1.5 is not in the range 0<=x<=1"),
     ],
 )
 def test_limits_that_say_nothing_are_wrong_usage(run: Any, option: str, value: str, message: str) -> None:
@@ -153,9 +153,9 @@ def test_calibration_texts_must_be_there(run: Any, fp32_bundle: Path, tmp_path: 
 
 
 def test_quantize_below_the_threshold_fails_and_leaves_nothing(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
-    result = run("quantize", fp32_bundle, tmp_path / "q", "--min-agreement", "1")
+    result = run("quantize", fp32_bundle, tmp_path / "q", "--min-fidelity", "1")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "--min-agreement" in result.stderr
+    assert "--min-fidelity" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

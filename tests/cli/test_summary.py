@@ -53,8 +53,8 @@ def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[
 
 def test_one_number_a_text_agrees_by_its_correlation() -> None:
     rows = summary.measures({"fidelity": {**COMMON, "correlation": 0.993}})
-    assert rows[0] == ("agreement", "correlation with float32 0.9930")
-    assert [label for label, _ in rows] == ["agreement", "batches"]
+    assert rows[0] == ("fidelity", "correlation with float32 0.9930")
+    assert [label for label, _ in rows] == ["fidelity", "batches"]
 
 
 def test_what_was_not_measured_is_left_out() -> None:

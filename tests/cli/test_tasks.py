@@ -195,9 +195,9 @@ def test_bundles_that_generate_are_shown_and_quantized(run: Any, task_bundle: Ta
     shown = run("info", folder).stdout
     defaults = json.loads(run("info", folder, "--json").stdout)["decoding"]
     assert f"decoding\n  eos_token_id  {defaults['eos_token_id']}\n" in shown
-    made = run("quantize", folder, tmp_path / "q", "--scheme", "int4", "--block-size", "16", "--min-agreement", "0.5")
+    made = run("quantize", folder, tmp_path / "q", "--scheme", "int4", "--block-size", "16", "--min-fidelity", "0.5")
     assert (made.exit_code, made.stderr) == (0, "")
-    for part in ("int4", "agreement", "perplexity", "generated"):
+    for part in ("int4", "fidelity", "perplexity", "generated"):
         assert part in made.stdout
     assert run("generate", tmp_path / "q", "sun", "--max-new-tokens", "3").exit_code == 0
 

@@ -100,10 +100,10 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "classifier, and for other tasks with the fields that the error of a wrong line names.",
 )
 @click.option(
-    "--min-agreement",
+    "--min-fidelity",
     type=click.FloatRange(0, 1),
     show_default="0.99; with int4 0.95, with fp16 0.999, with --budget all that it leaves",
-    help="Fail if new and old results agree less than this, from 0 to 1: their mean cosine, or their correlation where "
+    help="Fail below this fidelity to float32, from 0 to 1: the mean cosine of the outputs, or their correlation where "
     "a text gives one number.",
 )
 @click.option(
@@ -134,7 +134,7 @@ def quantize(
         edgebert quantize minilm/ --sensitivity
 
     Reports which layers were quantized, the size and speed of both, how far the results differ, and with --eval how
-    good they are. A bundle that falls short of --min-agreement or --max-slowdown is not written.
+    good they are. A bundle that falls short of --min-fidelity or --max-slowdown is not written.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if sensitivity:

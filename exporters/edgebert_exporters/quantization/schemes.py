@@ -36,8 +36,8 @@ GRANULARITIES = ("block", "channel")
 ALGORITHMS = ("rtn", "gptq")
 # Round to nearest is near enough in 8 bits.
 DEFAULT_ALGORITHM = {8: "rtn", 4: "gptq"}
-# Least agreement with float32 unless another is given.
-MIN_AGREEMENT = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
+# Least fidelity to float32 unless another is given.
+MIN_FIDELITY = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
 SAFE_CPUS = {
     "channel": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a "
     "CPU has no VNNI; another program must set it there too, or 8-bit products overflow",

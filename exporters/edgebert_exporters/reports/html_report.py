@@ -115,7 +115,7 @@ def summary(report: dict[str, Any]) -> str:
 def verdict(report: dict[str, Any]) -> list[Row]:
     """Hold the figures that decide against their limits."""
     figure, value = decisive(report["fidelity"])
-    rows = [(figure, judged(value, report["min_agreement"], value >= report["min_agreement"], "at least"))]
+    rows = [(figure, judged(value, report["min_fidelity"], value >= report["min_fidelity"], "at least"))]
     most, taken = report.get("max_slowdown"), slowdown(report)
     limit = "no limit was set" if most is None else judged(taken, most, taken <= most, "at most")
     rows.append(("time, in that of float32", limit if most is not None else f"{taken:.4g}; {limit}"))

@@ -1,4 +1,4 @@
-"""Measure what quantization gained and what it cost: size, speed, agreement, and results on labelled examples."""
+"""Measure what quantization gained and what it cost: size, speed, fidelity, and results on labelled examples."""
 
 from __future__ import annotations
 

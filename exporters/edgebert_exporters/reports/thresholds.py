@@ -20,18 +20,18 @@ OTHER_GRANULARITY = {
 
 @dataclass(frozen=True)
 class Gates:
-    """The least agreement with float32, and the most time, in that of float32, that a call may take; None is any.
+    """The least fidelity to float32, and the most time, in that of float32, that a call may take; None is any.
 
     Raises:
         QuantizationError: for a limit that says nothing.
     """
 
-    min_agreement: float
+    min_fidelity: float
     max_slowdown: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_agreement <= 1:
-            raise QuantizationError(f"min_agreement={self.min_agreement} is not between 0 and 1")
+        if not 0 <= self.min_fidelity <= 1:
+            raise QuantizationError(f"min_fidelity={self.min_fidelity} is not between 0 and 1")
         if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
             raise QuantizationError(f"max_slowdown={self.max_slowdown} is not a number above 0")
 
@@ -42,10 +42,10 @@ class Gates:
             QuantizationError: naming the figure, its value and the limit that it misses.
         """
         figure, value = decisive(report["fidelity"])
-        if not value >= self.min_agreement:
+        if not value >= self.min_fidelity:
             raise QuantizationError(
-                f"the quantized model has a {figure} of {value:.4f} to float32, less than {self.min_agreement}; leave "
-                "layers out with --exclude, give --calibration texts like yours, or lower --min-agreement"
+                f"the quantized model has a {figure} of {value:.4f} to float32, less than {self.min_fidelity}; leave "
+                "layers out with --exclude, give --calibration texts like yours, or lower --min-fidelity"
             )
         taken = slowdown(report)
         if self.max_slowdown is not None and not taken <= self.max_slowdown:

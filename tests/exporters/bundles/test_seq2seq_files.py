@@ -132,7 +132,7 @@ def test_two_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     layers: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1}
     source = write_checkpoint(tmp_path / "source", task="translate", model_type="seq2seq", **layers)
     made = export_checkpoint(source, tmp_path / "fp32")
-    small = quantize_bundle(made.path, tmp_path / "int8", calibration=TEXTS, min_agreement=0)
+    small = quantize_bundle(made.path, tmp_path / "int8", calibration=TEXTS, min_fidelity=0)
     names = {"source_tokenizer.json", "target_tokenizer.json"}
     for bundle in (made, small):
         assert set(bundle.manifest.files) == {"encoder.onnx", "decoder.onnx", *names}

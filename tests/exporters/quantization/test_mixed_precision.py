@@ -91,7 +91,7 @@ def test_a_budget_is_kept_by_the_bundle(fp32_bundle: Path, tmp_path: Path) -> No
         report = bundle.manifest.report
         assert bundle.manifest.weights.scheme == "mixed"
         assert 1 - report["fidelity"]["cosine_mean"] <= budget == report["budget"]
-        assert report["min_agreement"] == 1 - budget
+        assert report["min_fidelity"] == 1 - budget
         assert len(report["sensitivity"]) == len(report["forms"]) == LINEARS
         kept = {name for name, form in report["forms"].items() if form == "float32"}
         assert kept == {n for n, why in bundle.manifest.weights.kept.items() if "budget" in why}

@@ -81,8 +81,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"scheme": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
     ({"exclude": ["*.decoder.*"]}, r"--exclude '\*.decoder.\*' matches none of the weights .*contract.weight"),
     ({"exclude": ["*"]}, "nothing to quantize: 8 matrix products"),
-    ({"min_agreement": 1.5}, "min_agreement=1.5 is not between 0 and 1"),
-    ({"min_agreement": 1.0}, r"mean cosine of \d\.\d{4} to float32, less than 1.0; leave layers out with --exclude"),
+    ({"min_fidelity": 1.5}, "min_fidelity=1.5 is not between 0 and 1"),
+    ({"min_fidelity": 1.0}, r"mean cosine of \d\.\d{4} to float32, less than 1.0; leave layers out with --exclude"),
     ({"calibration": ["too", "few"]}, "2 sample texts are too few"),
 ]
 

@@ -127,7 +127,7 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
         "int4": ("block", 64),
         "channel": ("channel", None),
     }[form]
-    assert report["min_agreement"] == (0.95 if form == "int4" else 0.99)
+    assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
         *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
         *("top1_agreement", "flip_rate", "kl_mean"),
@@ -200,7 +200,7 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
     bundles = [make(form) for make in (decoder_bundle, translator_bundle) for form in ("cpu", *FORMS)]
     elmo = write_checkpoint(tmp_path / "elmo", task="embed", model_type="elmo")
     exact = export_checkpoint(elmo, tmp_path / "fp32", pooling="mean", normalize=True)
-    bundles.append(quantize_bundle(exact.path, tmp_path / "int8", min_agreement=0.9).path)
+    bundles.append(quantize_bundle(exact.path, tmp_path / "int8", min_fidelity=0.9).path)
     graphs = [file for bundle in (*bundles, int8_bundle) for file in bundle.glob("*.onnx")]
     written = set.union(*(set(read_header(graph).operators) for graph in graphs))
     assert written <= ALLOWED_OPERATORS
@@ -269,5 +269,5 @@ def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bun
     with pytest.raises(QuantizationError, match=r"is quantized already \(int4\)"):
         quantize_bundle(decoder_bundle("int4"), tmp_path / "out")
     with pytest.raises(QuantizationError, match=r"mean cosine of 0\.\d{4} to float32, less than 0\.99999;"):
-        quantize_bundle(decoder_bundle("cpu"), tmp_path / "out", min_agreement=0.99999, scheme="int4")
+        quantize_bundle(decoder_bundle("cpu"), tmp_path / "out", min_fidelity=0.99999, scheme="int4")
     assert not list(tmp_path.iterdir())

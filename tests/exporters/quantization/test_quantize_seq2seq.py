@@ -92,7 +92,7 @@ def test_report_says_what_it_cost(form: str, translator_bundle: Maker) -> None:
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
     expected = {"int8": ("block", 128), "int4": ("block", 64), "channel": ("channel", None)}
     assert (report["granularity"], report["block_size"]) == expected[form]
-    assert report["min_agreement"] == (0.95 if form == "int4" else 0.99)
+    assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
         *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
         *("top1_agreement", "flip_rate", "kl_mean"),
@@ -183,9 +183,7 @@ def test_a_block_size_is_for_the_decoder(translator_bundle: Maker, tmp_path: Pat
 
 def test_falling_short_leaves_nothing(translator_bundle: Maker, tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=r"mean cosine of 0\.\d{4} to float32, less than 0\.9999;"):
-        quantize_bundle(
-            translator_bundle("cpu"), tmp_path / "q", scheme="int4", min_agreement=0.9999, calibration=TEXTS
-        )
+        quantize_bundle(translator_bundle("cpu"), tmp_path / "q", scheme="int4", min_fidelity=0.9999, calibration=TEXTS)
     with pytest.raises(QuantizationError, match=r"target portable, and int8 uses .*--target cpu"):
         quantize_bundle(translator_bundle("portable"), tmp_path / "q")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int8\)"):

@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
         folder = tmp_path_factory.mktemp("made")
         source = write_checkpoint(folder / "source", vocab_size=VOCAB, **changed)
         before = export_checkpoint(source, folder / "fp32")
-        after = quantize_bundle(before.path, folder / "int8", min_agreement=0.95)
+        after = quantize_bundle(before.path, folder / "int8", min_fidelity=0.95)
         verify_bundle(after.path, source)
         return before, after
 
@@ -93,7 +93,7 @@ def test_every_task_with_its_own_figures(
 
 def test_agreement_of_one_number_is_a_correlation(task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=r"has a correlation of 0\.\d{4} to float32, less than 1"):
-        quantize_bundle(task_bundle("rerank"), tmp_path / "b", min_agreement=1)
+        quantize_bundle(task_bundle("rerank"), tmp_path / "b", min_fidelity=1)
     assert not list(tmp_path.iterdir())
 
 

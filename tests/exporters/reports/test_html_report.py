@@ -33,7 +33,7 @@ REPORT: dict[str, Any] = {
         {"shape": "8 x 32", "before_ms": 9.0, "after_ms": 10.0, "speedup": 0.9},
     ],
     "granularity": "channel",
-    "min_agreement": 0.99,
+    "min_fidelity": 0.99,
 }
 
 
@@ -97,7 +97,7 @@ def test_a_page_says_what_the_report_says(int8_bundle: Path) -> None:
 def test_limits_are_judged(int8_bundle: Path) -> None:
     slow = read(page(reported(int8_bundle, max_slowdown=0.5), []))
     assert "0.7639, at most 0.5 was asked for: failed" in slow.within("td")
-    fast = read(page(reported(int8_bundle, max_slowdown=1.5, min_agreement=0.9999), []))
+    fast = read(page(reported(int8_bundle, max_slowdown=1.5, min_fidelity=0.9999), []))
     assert "0.7639, at most 1.5 was asked for: passed" in fast.within("td")
     assert "0.9987, at least 0.9999 was asked for: failed" in fast.within("td")
 

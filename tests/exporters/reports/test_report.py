@@ -128,8 +128,8 @@ def test_gates_name_figure_value_and_limit() -> None:
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ((1.5,), "min_agreement=1.5 is not between 0 and 1"),
-        ((math.nan,), "min_agreement=nan is not"),
+        ((1.5,), "min_fidelity=1.5 is not between 0 and 1"),
+        ((math.nan,), "min_fidelity=nan is not"),
         ((0.9, 0), "max_slowdown=0 is not a number above 0"),
         ((0.9, -1), "max_slowdown=-1 is not"),
         ((0.9, math.nan), "max_slowdown=nan is not"),

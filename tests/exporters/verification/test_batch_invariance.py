@@ -40,7 +40,7 @@ def encoder(fp32_bundle: Path, int8_bundle: Path, tmp_path_factory: pytest.TempP
         if form != "int4":
             return {"fp32": fp32_bundle, "int8": int8_bundle}[form]
         folder = tmp_path_factory.mktemp("forms") / form
-        return quantize_bundle(fp32_bundle, folder, scheme="int4", min_agreement=0.5).path
+        return quantize_bundle(fp32_bundle, folder, scheme="int4", min_fidelity=0.5).path
 
     return make
 
