@@ -98,7 +98,7 @@ def named(options: Options) -> str:
     texts = []
     for name, value in options.items():
         shown = f"{value:.0%}" if isinstance(value, float) else value
-        texts.append(shown if name == "scheme" else f"--{name} {shown}")
+        texts.append(shown if name == "scheme" else f"--{name.replace('_', '-')} {shown}")
     return " ".join(texts)
 
 

@@ -223,7 +223,7 @@ MODELS = (
         embed,
         lambda judged: {},
         lambda old, new: alike(old["vectors"], new["vectors"]) | {"flips": flipped("nearest", old, new)},
-        (*ENCODER, {"budget": 0.01}),
+        (*ENCODER, {"mixed_precision": 0.01}),
     ),
     Model(
         "AntiBERTy",

@@ -157,7 +157,7 @@ def row(scheme: dict[str, Any], **changes: float) -> quality.Row:
         ({"scheme": "int4"}, {"WER": 1.51, "PER": 9}, "**misses WER**"),
         ({"scheme": "int4"}, {"bits per byte": -0.1}, "keeps"),
         ({"scheme": "int8"}, {"pseudo-perplexity": 1}, ""),
-        ({"budget": 0.01}, {"cosine": 0.5}, ""),
+        ({"mixed_precision": 0.01}, {"cosine": 0.5}, ""),
     ],
 )
 def test_limits_are_those_of_the_scheme(scheme: dict[str, Any], changes: dict[str, float], expected: str) -> None:
@@ -177,7 +177,7 @@ def test_a_row_says_it_all() -> None:
         "off by 2e-06",
         "2.00 x",
     ]
-    assert quality.named({"budget": 0.01}) == "--budget 1%"
+    assert quality.named({"mixed_precision": 0.01}) == "--mixed-precision 1%"
     assert len(found) == len(quality.HEADS)
 
 
@@ -255,7 +255,15 @@ def test_every_command_of_the_document_prints_what_it_shows(folder: Path) -> Non
             assert_same(without_note(found), without_note(written), command)
         seen.update(re.findall(r"--[a-z][a-z-]+", command))
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert seen > {"--scheme", "--granularity", "--block-size", "--asymmetric", "--eval", "--budget", "--sensitivity"}
+    assert seen > {
+        "--scheme",
+        "--granularity",
+        "--block-size",
+        "--asymmetric",
+        "--eval",
+        "--mixed-precision",
+        "--sensitivity",
+    }
 
 
 def without_note(lines: Sequence[str]) -> list[str]:

@@ -203,7 +203,7 @@ def exporting(folder: Path) -> None:
         progress=step,
     )
     quantize_bundle(folder, folder, scheme="int8-static", calibration_method="mse")
-    quantize_bundle(folder, folder, budget=0.005)
+    quantize_bundle(folder, folder, mixed_precision=0.005)
     assert_type(measure_sensitivity(folder, granularity="channel", exclude=[], calibration=None), list[dict[str, Any]])
     assert_type(verify_bundle("bundle/"), dict[str, Any])
     assert_type(verify_bundle(folder, folder, progress=step), dict[str, Any])

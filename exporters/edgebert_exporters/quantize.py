@@ -18,7 +18,7 @@ from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
 from edgebert_exporters.quantization.calibration import open_models
 from edgebert_exporters.quantization.float16 import half_signature
-from edgebert_exporters.quantization.mixed_precision import SAMPLES, Judge, measure_choices, table, within_budget
+from edgebert_exporters.quantization.mixed_precision import SAMPLES, Judge, measure_choices, table, within_max_loss
 from edgebert_exporters.quantization.quantizer import Quantizer
 from edgebert_exporters.quantization.schemes import (
     DEFAULT_ALGORITHM,
@@ -55,7 +55,7 @@ def quantize_bundle(
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
     calibration_method: str | None = None,
-    budget: float | None = None,
+    mixed_precision: float | None = None,
     eval: str | os.PathLike[str] | None = None,
     min_fidelity: float | None = None,
     max_slowdown: float | None = None,
@@ -71,8 +71,8 @@ def quantize_bundle(
     (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
     ``mse``.
 
-    ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With a ``budget``, a share of the
-    fidelity, each weight gets as few bits as all together lose no more than that.
+    ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With ``mixed_precision``,
+    the largest total loss of fidelity, each weight is int4, int8 or float32, in as few bytes as that loss allows.
 
     ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure
     the fidelity to float32 (mean cosine, or correlation where a text gives one number), which must be at least
@@ -90,7 +90,7 @@ def quantize_bundle(
         source.manifest.task, scheme, block_size, granularity, asymmetric, algorithm, calibration_method
     )
     check_source(source, scheme)
-    least = MIN_FIDELITY[scheme] if budget is None else 1 - budget
+    least = MIN_FIDELITY[scheme] if mixed_precision is None else 1 - mixed_precision
     gates = Gates(least if min_fidelity is None else min_fidelity, max_slowdown)
     examples = None if eval is None else read_examples(eval, source.manifest)
     about = {"scheme": scheme, "granularity": chosen.granularity, "block_size": chosen.block_size} | dataclasses.asdict(
@@ -99,7 +99,7 @@ def quantize_bundle(
     with staged(out, force=force) as folder:
         watched, measured = halves(source, calibration)
         quantizer = Quantizer(source, chosen, exclude)
-        forms, chosen_by = budgeted(quantizer, watched, measured, budget, progress)
+        forms, chosen_by = choose_formats(quantizer, watched, measured, mixed_precision, progress)
         manifest, coverage = write_quantized(folder, quantizer, forms, progress)
         check_finite(folder, manifest)
         about |= chosen_by | {"coverage": coverage}
@@ -157,7 +157,7 @@ def check_source(source: Bundle, scheme: str) -> None:
 
 
 def candidates(scheme: Scheme) -> tuple[Form, Form]:
-    """Return the forms among which a budget chooses beside float32: that of the scheme, and 4 bits."""
+    """Return the formats among which mixed precision chooses beside float32: that of the scheme, and 4 bits."""
     return scheme.form, Form(4, DEFAULT_BLOCK[4], algorithm=DEFAULT_ALGORITHM[4])
 
 
@@ -171,26 +171,26 @@ def loss_of(quantizer: Quantizer, judge: Judge) -> Any:
     return loss
 
 
-def budgeted(
+def choose_formats(
     quantizer: Quantizer,
     watched: Sequence[Sample],
     measured: Sequence[Sample],
-    budget: float | None,
+    max_loss: float | None,
     progress: Progress,
 ) -> tuple[dict[str, Form] | None, dict[str, Any]]:
-    """Return the forms of weights with which all lose no more than the budget, and what the report says of it.
+    """Return the forms of weights with which all lose at most ``max_loss``, and what the report says of it.
 
-    Single weights are measured on the samples that are watched, the whole on the others. Without a budget all have
+    Single weights are measured on the samples that are watched, the whole on the others. Without ``max_loss`` all have
     the form of the scheme, and samples are watched only.
     """
-    if budget is None:
+    if max_loss is None:
         quantizer.watch(watched, (), progress)
         return None, {}
-    if not 0 < budget < 1:
-        raise QuantizationError(f"budget={budget} is not between 0 and 1")
+    if not 0 < max_loss < 1:
+        raise QuantizationError(f"mixed_precision={max_loss} is not between 0 and 1")
     if quantizer.scheme.name != "int8":
         raise QuantizationError(
-            f"budget {budget} is for the scheme int8, from which it goes down to 4 bits; leave one out"
+            f"mixed_precision {max_loss} is for the scheme int8, from which it goes down to 4 bits; leave one out"
         )
     source, forms = quantizer.source, candidates(quantizer.scheme)
     quantizer.watch(watched, forms, progress)
@@ -198,11 +198,11 @@ def budgeted(
     _, plans = quantizer.load()
     single = loss_of(quantizer, Judge(source, before, watched[:SAMPLES]))
     choices = measure_choices(Plan.merged(list(plans.values())), forms, single, progress)
-    chosen = within_budget(choices, budget, loss_of(quantizer, Judge(source, before, measured)), progress)
+    chosen = within_max_loss(choices, max_loss, loss_of(quantizer, Judge(source, before, measured)), progress)
     named = {name: choice.form for name, choice in chosen.items() if choice.form.bits < 32}
     return named, {
-        "budget": budget,
-        "forms": {name: str(choice.form) for name, choice in chosen.items()},
+        "mixed_precision": max_loss,
+        "formats": {name: str(choice.form) for name, choice in chosen.items()},
         "sensitivity": table(choices),
     }
 

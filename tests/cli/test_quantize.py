@@ -33,7 +33,8 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
     assert seen == plain, "what was not given is left to the library"
     options = (
         "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-fidelity 0 --force "
-        "--asymmetric --algorithm gptq --calibration-method entropy --budget 0.5% --max-slowdown 1.5 --eval e.jsonl"
+        "--asymmetric --algorithm gptq --calibration-method entropy --mixed-precision 0.5% "
+        "--max-slowdown 1.5 --eval e.jsonl"
     )
     assert run("quantize", "b", "q", *options.split()).exit_code == 0
     assert seen == plain | {
@@ -45,7 +46,7 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
             "min_fidelity": 0,
             "force": True,
         },
-        **{"asymmetric": True, "algorithm": "gptq", "calibration_method": "entropy", "budget": 0.005},
+        **{"asymmetric": True, "algorithm": "gptq", "calibration_method": "entropy", "mixed_precision": 0.005},
         **{"max_slowdown": 1.5, "eval": Path("e.jsonl")},
     }
 
@@ -53,10 +54,10 @@ def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--budget", "much", "'much' is neither a percentage, such as 0.5%, nor a number."),
-        ("--budget", "0.5.5%", "is neither a percentage"),
-        ("--budget", "100%", "'100%' is not between 0% and 100%."),
-        ("--budget", "nan", "'nan' is not between"),
+        ("--mixed-precision", "much", "'much' is neither a percentage, such as 0.5%, nor a number."),
+        ("--mixed-precision", "0.5.5%", "is neither a percentage"),
+        ("--mixed-precision", "100%", "'100%' is not between 0% and 100%."),
+        ("--mixed-precision", "nan", "'nan' is not between"),
         ("--max-slowdown", "0", "0.0 is not in the range x>0"),
         ("--min-fidelity", "1.5", "1.5 is not in the range 0<=x<=1"),
     ],
@@ -67,11 +68,11 @@ def test_limits_that_say_nothing_are_wrong_usage(run: Any, option: str, value: s
     assert message in result.stderr
 
 
-def test_budgets_are_shares(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_loss_is_a_share(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
     for given, share in (("0.5%", 0.005), (" 2 % ", 0.02), ("0.01", 0.01)):
-        assert run("quantize", "b", "q", "--budget", given).exit_code == 0
-        assert seen["budget"] == pytest.approx(share)
+        assert run("quantize", "b", "q", "--mixed-precision", given).exit_code == 0
+        assert seen["mixed_precision"] == pytest.approx(share)
 
 
 def test_sensitivity_is_measured_and_nothing_written(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:

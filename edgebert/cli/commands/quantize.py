@@ -79,16 +79,17 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     help="How int8-static finds the range of an activation.",
 )
 @click.option(
-    "--budget",
+    "--mixed-precision",
     callback=as_share,
-    metavar="SHARE",
+    metavar="MAX_LOSS",
     show_default="none",
-    help="Give each weight as few bits as all together lose no more agreement than this, such as 0.5%.",
+    help="Mixed precision: picks int4, int8 or float32 per weight so that the total fidelity loss stays within "
+    "MAX_LOSS, such as 0.5%.",
 )
 @click.option(
     "--sensitivity",
     is_flag=True,
-    help="Only say what each weight alone costs in 8 bits and in 4, in shares of the agreement, and write nothing. "
+    help="Measure the fidelity loss of quantizing each weight alone, and write nothing. "
     "Takes --granularity, --exclude and --calibration.",
 )
 @click.option(
@@ -102,7 +103,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option(
     "--min-fidelity",
     type=click.FloatRange(0, 1),
-    show_default="0.99; with int4 0.95, with fp16 0.999, with --budget all that it leaves",
+    show_default="0.99; with int4 0.95, with fp16 0.999, with --mixed-precision 1 - MAX_LOSS",
     help="Fail below this fidelity to float32, from 0 to 1: the mean cosine of the outputs, or their correlation where "
     "a text gives one number.",
 )

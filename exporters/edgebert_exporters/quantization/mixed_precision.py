@@ -1,10 +1,12 @@
-"""What each weight costs in fewer bits, and which of them to choose so that all together cost no more than wanted.
+"""Mixed precision: measure each weight alone, then choose formats whose total loss stays within a limit.
 
-The loss of a model is 1 minus its agreement with float32 on sample texts
-(:func:`edgebert_exporters.fidelity.agreement.decisive`). That of a weight in a form is measured with everything else in
-float32; losses are taken to add up. From the fewest bits for every weight, the one whose loss falls most for the bytes
-that it takes is given more bits, again and again, until the sum is within the budget. Then the whole model is measured,
-and if it lost more than the sum said, the sum is held to less.
+The loss of a model is 1 minus its fidelity to float32 on sample texts
+(:func:`edgebert_exporters.fidelity.agreement.decisive`). The loss of a weight in one format is measured with all other
+weights in float32. Losses are taken to add up:
+
+1. Every weight starts in its smallest format.
+2. While the sum is too large, one weight gets a larger format: the one whose loss falls most per byte added.
+3. The whole model is measured. If it loses more than allowed, the sum is held to less, and 2 goes on from the start.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from edgebert_runtime.session.session import Runnable
 
 # Single weights are measured on so many samples at most.
 SAMPLES = 32
-# How often the whole model is measured before the budget is given up as too small.
+# How often the whole model is measured before the loss allowed is given up as too small.
 ATTEMPTS = 8
 
 
@@ -114,15 +116,15 @@ def choose(choices: Sequence[Choice], allowed: float) -> dict[str, Choice]:
     return chosen
 
 
-def within_budget(
-    choices: Sequence[Choice], budget: float, loss: Callable[[Mapping[str, Form]], float], progress: Progress
+def within_max_loss(
+    choices: Sequence[Choice], max_loss: float, loss: Callable[[Mapping[str, Form]], float], progress: Progress
 ) -> dict[str, Choice]:
-    """Return a choice for each weight with which the whole model, measured by ``loss``, stays within the budget.
+    """Return a choice for each weight with which the whole model, measured by ``loss``, loses at most ``max_loss``.
 
     Raises:
         QuantizationError: if it does with float32 only.
     """
-    allowed = budget
+    allowed = max_loss
     for attempt in range(ATTEMPTS):
         progress("measure the whole", attempt, ATTEMPTS)
         chosen = choose(choices, allowed)
@@ -130,14 +132,14 @@ def within_budget(
         if not forms:
             break
         found = loss(forms)
-        if found <= budget:
+        if found <= max_loss:
             progress("measure the whole", ATTEMPTS, ATTEMPTS)
             return chosen
-        allowed *= min(0.8, budget / found)
+        allowed *= min(0.8, max_loss / found)
     least = min((choice.loss for choice in choices if choice.form != FLOAT32), default=0.0)
     raise QuantizationError(
-        f"nothing can be quantized within a budget of {budget:.3%}: the weight that costs least costs {least:.3%}; "
-        "allow more, or give --calibration texts like yours"
+        f"nothing can be quantized with a total loss of at most {max_loss:.3%}: the least of one weight is "
+        f"{least:.3%}; allow more, or give --calibration texts like yours"
     )
 
 

@@ -20,8 +20,8 @@ MIN_TABLE_ROWS = 4096
 MIN_HEAD_OUTPUTS = 64
 # Why a weight is left out if the user says so.
 EXCLUDED = "excluded by the user"
-# Why a weight that could be quantized is not, where only so much may be lost.
-BUDGETED = "it would cost more than the budget has left"
+# Why mixed precision leaves a weight in float32.
+OVER_MAX_LOSS = "in float32, so that the total loss stays within mixed_precision"
 # How the names of tables of positions end.
 POSITIONS = ("position.weight", "sinusoids")
 
@@ -49,8 +49,8 @@ class Plan:
     def only(self, names: Collection[str]) -> Plan:
         """Return the plan for the weights with these names; the others were chosen to stay as they are."""
         linears, tables = ([w for w in some if w.name in names] for some in (self.linears, self.tables))
-        left = {weight.name: BUDGETED for weight in self.weights if weight.name not in names}
-        left |= {name: BUDGETED for lstm in self.lstms for name in lstm.names}
+        left = {weight.name: OVER_MAX_LOSS for weight in self.weights if weight.name not in names}
+        left |= {name: OVER_MAX_LOSS for lstm in self.lstms for name in lstm.names}
         return Plan(linears, tables, [], self.kept | left, self.eligible)
 
     @classmethod

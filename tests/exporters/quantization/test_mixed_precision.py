@@ -1,4 +1,4 @@
-"""What weights cost one by one, and which of them a budget lets be small."""
+"""What weights cost one by one, and which of them mixed precision lets be small."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
 from edgebert_exporters.progress import silent
-from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_budget
+from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_max_loss
 from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form
 from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_runtime import Bundle, load
@@ -71,11 +71,11 @@ def test_what_is_measured_of_the_whole_decides() -> None:
     def loss(forms: Mapping[str, Form]) -> float:
         return 2 * sum(single[item] for item in forms.items())
 
-    chosen = within_budget(choices, 0.1, loss, silent)
+    chosen = within_max_loss(choices, 0.1, loss, silent)
     assert loss({name: one.form for name, one in chosen.items() if one.form != FLOAT32}) <= 0.1
     assert {one.form for one in chosen.values()} <= {COLUMNS, FLOAT32}
-    with pytest.raises(QuantizationError, match=r"within a budget of 1.000%: the weight that costs least costs 1.000%"):
-        within_budget(choices, 0.01, loss, silent)
+    with pytest.raises(QuantizationError, match=r"a total loss of at most 1.000%: the least of one weight is 1.000%"):
+        within_max_loss(choices, 0.01, loss, silent)
 
 
 def test_the_table_begins_with_what_costs_most() -> None:
@@ -84,32 +84,36 @@ def test_the_table_begins_with_what_costs_most() -> None:
     assert [row["weight"] for row in rows] == ["b", "a"]
 
 
-def test_a_budget_is_kept_by_the_bundle(fp32_bundle: Path, tmp_path: Path) -> None:
+def test_the_bundle_loses_at_most_max_loss(fp32_bundle: Path, tmp_path: Path) -> None:
     small = 2 * sum(row["int8"] for row in measure_sensitivity(fp32_bundle))  # for all in 8 bits, but not in 4
-    made = [quantize_bundle(fp32_bundle, tmp_path / str(budget), budget=budget) for budget in (small, 0.02)]
-    for budget, bundle in zip((small, 0.02), made, strict=True):
+    made = [
+        quantize_bundle(fp32_bundle, tmp_path / str(max_loss), mixed_precision=max_loss) for max_loss in (small, 0.02)
+    ]
+    for max_loss, bundle in zip((small, 0.02), made, strict=True):
         report = bundle.manifest.report
         assert bundle.manifest.weights.scheme == "mixed"
-        assert 1 - report["fidelity"]["cosine_mean"] <= budget == report["budget"]
-        assert report["min_fidelity"] == 1 - budget
-        assert len(report["sensitivity"]) == len(report["forms"]) == LINEARS
-        kept = {name for name, form in report["forms"].items() if form == "float32"}
-        assert kept == {n for n, why in bundle.manifest.weights.kept.items() if "budget" in why}
+        assert 1 - report["fidelity"]["cosine_mean"] <= max_loss == report["mixed_precision"]
+        assert report["min_fidelity"] == 1 - max_loss
+        assert len(report["sensitivity"]) == len(report["formats"]) == LINEARS
+        kept = {name for name, form in report["formats"].items() if form == "float32"}
+        assert kept == {n for n, why in bundle.manifest.weights.kept.items() if "mixed_precision" in why}
         assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
     assert (
         made[1].manifest.weights.bytes
         < made[0].manifest.weights.bytes
         < Bundle.open(fp32_bundle).manifest.weights.bytes
     )
-    again = quantize_bundle(fp32_bundle, tmp_path / "again", budget=0.02)
+    again = quantize_bundle(fp32_bundle, tmp_path / "again", mixed_precision=0.02)
     assert again.manifest.files["model.onnx"] == made[1].manifest.files["model.onnx"]
 
 
 @pytest.mark.parametrize("task", ["generate", "translate"])
-def test_models_that_write_have_budgets_too(task: str, task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
-    made = quantize_bundle(task_bundle(task), tmp_path / "b", budget=0.02).manifest
+def test_generative_models_have_mixed_precision_too(
+    task: str, task_bundle: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = quantize_bundle(task_bundle(task), tmp_path / "b", mixed_precision=0.02).manifest
     assert 1 - made.report["fidelity"]["cosine_mean"] <= 0.02
-    assert "int4" in " ".join(made.report["forms"].values())
+    assert "int4" in " ".join(made.report["formats"].values())
     assert made.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
 
 
@@ -124,14 +128,15 @@ def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 0.0}, "budget=0.0 is not between 0 and 1"),
-        ({"budget": 0.1, "scheme": "int4"}, "budget 0.1 is for the scheme int8, from which it goes down to 4 bits"),
-        ({"budget": 1e-9}, r"nothing can be quantized within a budget of 0.000%"),
+        ({"mixed_precision": 0.0}, "mixed_precision=0.0 is not between 0 and 1"),
+        (
+            {"mixed_precision": 0.1, "scheme": "int4"},
+            "mixed_precision 0.1 is for the scheme int8, from which it goes down to 4 bits",
+        ),
+        ({"mixed_precision": 1e-9}, r"nothing can be quantized with a total loss of at most 0.000%"),
     ],
 )
-def test_budgets_that_make_no_sense(
-    options: dict[str, object], message: str, fp32_bundle: Path, tmp_path: Path
-) -> None:
+def test_losses_that_make_no_sense(options: dict[str, object], message: str, fp32_bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=message):
         quantize_bundle(fp32_bundle, tmp_path / "out", **options)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
