@@ -63,7 +63,7 @@ def details(bundle: Bundle) -> list[Row]:
     manifest, limits = bundle.manifest, bundle.manifest.limits
     rows = [
         ("made by", f"edgebert {manifest.edgebert_version}, format {manifest.format_version}"),
-        ("safe CPUs", manifest.weights.safe_cpus),
+        ("CPUs", str(manifest.weights.cpu_requirements)),
         ("tokens", tokens(manifest.task, limits)),
         ("vocabulary", f"{limits.vocab_size:,}"),
     ]
@@ -204,12 +204,12 @@ def costs_of_weights(found: Sequence[Mapping[str, Any]], most: int | None = LONG
     return [(name, ", ".join(f"{form} {loss:.2e}" for form, loss in each.items())) for name, each in losses[:most]]
 
 
-def left(kept: Mapping[str, str]) -> list[Row]:
-    """Say what was left in float32 and why; where that is much, how much there is for each reason."""
-    if len(kept) <= LONG_LIST:
-        return list(kept.items())
+def skipped_weights(skipped: Mapping[str, str]) -> list[Row]:
+    """List the weights that stay in float32, with reasons; long lists are grouped by reason."""
+    if len(skipped) <= LONG_LIST:
+        return list(skipped.items())
     names: dict[str, list[str]] = {}
-    for name, reason in kept.items():
+    for name, reason in skipped.items():
         names.setdefault(reason, []).append(name)
     return [(name if not more else f"{name} and {len(more)} more", reason) for reason, (name, *more) in names.items()]
 
@@ -224,4 +224,4 @@ def echo_report(bundle: Bundle) -> None:
         title = f"on {evaluation['examples']:,} examples of {evaluation['file']}, with intervals of 95 %"
         echo_table(evaluated(evaluation), title=title)
     echo_table(costs_of_weights(report.get("sensitivity", [])), title="what a weight alone costs")
-    echo_table(left(bundle.manifest.weights.kept), title="left in float32")
+    echo_table(skipped_weights(bundle.manifest.weights.skipped), title="skipped (float32)")

@@ -223,8 +223,8 @@ def write_quantized(
         scheme.name if forms is None else "mixed",
         bytes_of(models.values()),
         (plan.quantized, plan.eligible),
-        plan.kept,
-        strictest.safe_cpus,
+        plan.skipped,
+        strictest.cpu_requirements,
     )
     manifest = dataclasses.replace(
         source.manifest,

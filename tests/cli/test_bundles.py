@@ -80,10 +80,10 @@ def test_export_of_no_checkpoint_fails_and_leaves_nothing(run: Any, tmp_path: Pa
 
 def test_info(run: Any, fp32_bundle: Path, int8_bundle: Path) -> None:
     text = run("info", fp32_bundle).stdout
-    for part in ("embed (bert, target cpu)", "fp32", "up to 40 a text", "safe CPUs", "off by", "model.onnx"):
+    for part in ("embed (bert, target cpu)", "fp32", "up to 40 a text", "CPUs", "off by", "model.onnx"):
         assert part in text
     text = run("info", int8_bundle).stdout
-    for part in ("int8", "report", "cosine to float32", "left in float32"):
+    for part in ("int8", "report", "cosine to float32", "skipped (float32)"):
         assert part in text
     found = json.loads(run("info", int8_bundle, "--json").stdout)
     assert found["limits"]["max_tokens"] == 40

@@ -20,7 +20,7 @@ def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-fidelity", "0.5"]
     result = run("quantize", fp32_bundle, tmp_path / "q", *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    for part in ("int8", "report", "cosine to float32", "1 x 16", "left in float32", "contract", "excluded"):
+    for part in ("int8", "report", "cosine to float32", "1 x 16", "skipped (float32)", "contract", "excluded"):
         assert part in result.stdout
     again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
     assert json.loads(again.stdout)["weights"]["scheme"] == "int8"

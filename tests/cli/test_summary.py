@@ -44,7 +44,7 @@ def bundle(**fields: Any) -> Any:
 )
 def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[str, float], lines: list[str]) -> None:
     report = {"bytes": {"before": 4000, "after": 1000}, "fidelity": {**COMMON, **figures}, "speed": SPEED}
-    summary.echo_report(bundle(report=report, weights=SimpleNamespace(kept={"a.weight": "excluded"})))
+    summary.echo_report(bundle(report=report, weights=SimpleNamespace(skipped={"a.weight": "excluded"})))
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert all(line in printed for line in lines)
     assert len(printed) == 6 + len(lines) + 3
@@ -95,7 +95,7 @@ def test_quality_comes_with_intervals(capsys: pytest.CaptureFixture[str]) -> Non
     figure |= {f"{side}_interval": [value - 0.01, value + 0.01] for side, value in figure.items()}  # type: ignore[misc]
     evaluation = {"examples": 1234, "file": "a.jsonl", "figures": {"macro_f1": figure}}
     report = {"bytes": {"before": 4, "after": 1}, "fidelity": COMMON, "speed": SPEED, "evaluation": evaluation}
-    summary.echo_report(bundle(report=report, weights=SimpleNamespace(kept={})))
+    summary.echo_report(bundle(report=report, weights=SimpleNamespace(skipped={})))
     printed = capsys.readouterr().out
     assert "on 1,234 examples of a.jsonl, with intervals of 95 %\n" in printed
     line = "macro f1  0.9346 (0.9246 to 0.9446) -> 0.9 (0.89 to 0.91), difference -0.03456 (-0.04456 to -0.02456)"
@@ -114,8 +114,8 @@ def test_the_weights_that_cost_most_are_named() -> None:
 
 def test_much_that_was_left_is_counted() -> None:
     few = {f"w{i}": "a table" for i in range(6)}
-    assert summary.left(few) == list(few.items())
-    assert summary.left(few | {"x": "a head"}) == [("w0 and 5 more", "a table"), ("x", "a head")]
+    assert summary.skipped_weights(few) == list(few.items())
+    assert summary.skipped_weights(few | {"x": "a head"}) == [("w0 and 5 more", "a table"), ("x", "a head")]
 
 
 def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,8 @@ def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> Non
     report = {"bytes": {"before": 40, "after": 12}, "kinds": kinds, "fidelity": fidelity, "speed": SPEED * 3}
     report |= {"batches": {"rows": 2, "identical": 1, "max_difference": 1e-3}, "advice": "slower than float32"}
     report["sensitivity"] = [{"weight": f"w{i}", "bytes": 9, "int8": 0.1, "int4": 0.2} for i in range(99)]
-    summary.echo_report(bundle(report=report, weights=SimpleNamespace(kept={f"w{i}": "excluded" for i in range(99)})))
+    weights = SimpleNamespace(skipped={f"w{i}": "excluded" for i in range(99)})
+    summary.echo_report(bundle(report=report, weights=weights))
     assert len(capsys.readouterr().out.splitlines()) <= 30
 
 
@@ -150,7 +151,11 @@ def test_settings(settings: dict[str, Any], rows: list[tuple[str, str]]) -> None
 
 def test_both_sides_of_a_translation_are_described() -> None:
     config = {"hidden_size": 8, "encoder_layers": 6, "decoder_layers": 3, "decoder_vocab_size": 41}
-    made: dict[str, Any] = {"edgebert_version": "0", "format_version": 1, "weights": SimpleNamespace(safe_cpus="any")}
+    made: dict[str, Any] = {
+        "edgebert_version": "0",
+        "format_version": 1,
+        "weights": SimpleNamespace(cpu_requirements="any"),
+    }
     given = bundle(task="translate", limits=Limits(32000, 512, 512), config=config, **made)
     rows = dict(summary.details(given))
     assert (rows["vocabulary"], rows["of targets"]) == ("32,000", "41")

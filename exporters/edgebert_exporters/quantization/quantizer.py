@@ -143,7 +143,7 @@ class Quantizer:
         tied = {weight.name for plan in plans.values() for weight in plan.tables if weight.linears}
         for graph, model in models.items():
             if self.scheme.form == FLOAT16:
-                to_half(model, plans[graph].kept)
+                to_half(model, plans[graph].skipped)
                 continue
             rewriter, own = Rewriter(model), scheme_of(graph, self.scheme).form
             for done, weight in enumerate(plans[graph].linears):

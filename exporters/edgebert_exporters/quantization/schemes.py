@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from edgebert_exporters.quantization.activation_ranges import METHODS
 from edgebert_exporters.quantization.blockwise import BLOCK_SIZES, DEFAULT_BLOCK
 from edgebert_exporters.quantization.embeddings import TABLE_BLOCK
+from edgebert_runtime.bundle.manifest import CpuRequirements
 from edgebert_runtime.errors import QuantizationError
 
 SCHEMES = ("int8", "int4", "int8-static", "fp16")
@@ -38,12 +39,12 @@ ALGORITHMS = ("rtn", "gptq")
 DEFAULT_ALGORITHM = {8: "rtn", 4: "gptq"}
 # Least fidelity to float32 unless another is given.
 MIN_FIDELITY = {"int8": 0.99, "int4": 0.95, "int8-static": 0.99, "fp16": 0.999}
-SAFE_CPUS = {
-    "channel": "x86-64 with AVX2 or newer and Arm64 through edgebert, which sets session.x64quantprecision where a "
-    "CPU has no VNNI; another program must set it there too, or 8-bit products overflow",
-    "block": "x86-64 with AVX2 or newer and Arm64 with dot products, with VNNI or without; on other CPUs the weights "
-    "are turned into float32 first, which is right but slow",
-    "half": "every CPU that ONNX Runtime supports, which turns the numbers into float32 first; made for GPUs",
+# Without VNNI the int8 kernels of x86-64 overflow, unless this entry makes them exact.
+EXACT_PRODUCTS = {"session.x64quantprecision": "1"}
+CPU_REQUIREMENTS = {
+    "channel": CpuRequirements(("x86-64 with AVX2", "Arm64"), session_config=EXACT_PRODUCTS),
+    "block": CpuRequirements(("x86-64 with AVX2", "Arm64 with dot products")),
+    "float16": CpuRequirements(),
 }
 
 
@@ -75,7 +76,7 @@ class Scheme:
     """One way to store the weights of a model, all in one ``form``."""
 
     name: str
-    rows: str
+    granularity: str
     form: Form
 
     @property
@@ -89,9 +90,9 @@ class Scheme:
         return self.block_size if self.block_size is not None and self.name == "int8" else TABLE_BLOCK
 
     @property
-    def safe_cpus(self) -> str:
-        """Return where a graph of this scheme computes what its report promises."""
-        return SAFE_CPUS["half" if self.form == FLOAT16 else "block" if self.form.block else "channel"]
+    def cpu_requirements(self) -> CpuRequirements:
+        """Return the CPUs on which a graph of this scheme computes the figures of its report."""
+        return CPU_REQUIREMENTS["float16" if self.form == FLOAT16 else "block" if self.form.block else "channel"]
 
 
 def scheme_of(graph: str, chosen: Scheme) -> Scheme:

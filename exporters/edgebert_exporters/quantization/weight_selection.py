@@ -33,7 +33,7 @@ class Plan:
     linears: list[Weight] = field(default_factory=list)
     tables: list[Weight] = field(default_factory=list)
     lstms: list[Lstm] = field(default_factory=list)
-    kept: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     eligible: int = 0
 
     @property
@@ -51,18 +51,18 @@ class Plan:
         linears, tables = ([w for w in some if w.name in names] for some in (self.linears, self.tables))
         left = {weight.name: OVER_MAX_LOSS for weight in self.weights if weight.name not in names}
         left |= {name: OVER_MAX_LOSS for lstm in self.lstms for name in lstm.names}
-        return Plan(linears, tables, [], self.kept | left, self.eligible)
+        return Plan(linears, tables, [], self.skipped | left, self.eligible)
 
     @classmethod
     def merged(cls, plans: Collection[Plan]) -> Plan:
         """Return what is done to several graphs; a table that they share is named once."""
         # Tables count by the products with them, which only one graph has: that one comes last, and stays.
         tables = sorted((weight for plan in plans for weight in plan.tables), key=lambda weight: bool(weight.linears))
-        kept = {name: reason for plan in plans for name, reason in plan.kept.items()}
+        skipped = {name: reason for plan in plans for name, reason in plan.skipped.items()}
         linears = [weight for plan in plans for weight in plan.linears]
         distinct = {weight.name: weight for weight in tables}
         lstms = [lstm for plan in plans for lstm in plan.lstms]
-        return cls(linears, list(distinct.values()), lstms, kept, sum(plan.eligible for plan in plans))
+        return cls(linears, list(distinct.values()), lstms, skipped, sum(plan.eligible for plan in plans))
 
     def coverage(self) -> dict[str, Any]:
         """Return the part of the report about what was quantized."""
@@ -70,7 +70,7 @@ class Plan:
             "quantized": self.quantized,
             "eligible": self.eligible,
             "tables": [weight.name for weight in self.tables],
-            "kept": self.kept,
+            "skipped": self.skipped,
         }
 
 
@@ -100,14 +100,14 @@ def make_plans(models: Mapping[str, ir.Model], exclude: Sequence[str], writes: b
             if form in (COLUMNS, FLOAT16) and not excluded:
                 plan.lstms.append(lstm)
             else:
-                plan.kept |= dict.fromkeys(
+                plan.skipped |= dict.fromkeys(
                     lstm.names, EXCLUDED if excluded else "an LSTM, for which int8 is the scheme"
                 )
         for name, weight in weights_of.items():
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in exclude):
-                plan.kept[name] = EXCLUDED
+                plan.skipped[name] = EXCLUDED
             elif form != FLOAT16 and (reason := unsuitable(weight, writes, tied=name in products)):
-                plan.kept[name] = reason
+                plan.skipped[name] = reason
             else:
                 (plan.tables if weight.tables else plan.linears).append(weight)
     if not any(plan.quantized for plan in plans.values()):

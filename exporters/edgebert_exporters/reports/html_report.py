@@ -88,7 +88,7 @@ def page(bundle: Bundle, figures: Sequence[Row]) -> str:
         section("Verdict", table(verdict(report))),
         section("Figures", table(figures)),
         section("Drawings", "".join(drawings(report))),
-        section("Left in float32", table(manifest.weights.kept.items()) or "<p>Nothing.</p>"),
+        section("Skipped (float32)", table(manifest.weights.skipped.items()) or "<p>Nothing.</p>"),
         f"<footer><p>{html.escape(safety(bundle))}</p></footer>",
     ]
     head = (
@@ -145,7 +145,7 @@ def drawings(report: dict[str, Any]) -> Iterable[str]:
 def safety(bundle: Bundle) -> str:
     """Say what made the bundle, and where it may run."""
     manifest = bundle.manifest
-    return f"Made by edgebert {manifest.edgebert_version}. Runs on {manifest.weights.safe_cpus}."
+    return f"Made by edgebert {manifest.edgebert_version}. Runs on {manifest.weights.cpu_requirements}."
 
 
 def section(title: str, content: str) -> str:

@@ -51,18 +51,36 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """How the weights are stored.
+class CpuRequirements:
+    """The CPUs on which a bundle computes the figures of its report.
 
-    ``coverage`` counts MatMuls in ``scheme`` of all MatMuls with weights, ``kept`` gives the reason for each one
-    left in float32, and ``safe_cpus`` says where the file computes what its report promises.
+    ``cpus`` names them; empty is every CPU that ONNX Runtime supports. ``vnni`` says whether x86-64 needs VNNI.
+    ``session_config`` holds the entries of ONNX Runtime's session that x86-64 needs without it; edgebert sets them.
+    """
+
+    cpus: tuple[str, ...] = ()
+    vnni: bool = False
+    session_config: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        cpus = " or ".join(self.cpus) or "every CPU that ONNX Runtime supports"
+        entries = ", ".join(f"{name}={value}" for name, value in self.session_config.items())
+        return f"{cpus}{', with VNNI' * self.vnni}" + (f"; without VNNI {entries}, set by edgebert" if entries else "")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Storage of the weights.
+
+    ``coverage`` counts the matrix products in ``scheme``, and all with weights. ``skipped`` gives the reason for each
+    weight that stays in float32.
     """
 
     scheme: str
     bytes: int
     coverage: tuple[int, int] = (0, 0)
-    kept: dict[str, str] = field(default_factory=dict)
-    safe_cpus: str = "every CPU that ONNX Runtime supports"
+    skipped: dict[str, str] = field(default_factory=dict)
+    cpu_requirements: CpuRequirements = CpuRequirements()
 
 
 @dataclass(frozen=True)

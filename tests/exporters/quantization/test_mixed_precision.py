@@ -96,7 +96,7 @@ def test_the_bundle_loses_at_most_max_loss(fp32_bundle: Path, tmp_path: Path) ->
         assert report["min_fidelity"] == 1 - max_loss
         assert len(report["sensitivity"]) == len(report["formats"]) == LINEARS
         kept = {name for name, form in report["formats"].items() if form == "float32"}
-        assert kept == {n for n, why in bundle.manifest.weights.kept.items() if "mixed_precision" in why}
+        assert kept == {n for n, why in bundle.manifest.weights.skipped.items() if "mixed_precision" in why}
         assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
     assert (
         made[1].manifest.weights.bytes

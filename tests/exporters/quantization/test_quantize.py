@@ -33,10 +33,12 @@ def test_report_says_what_was_done(int8_bundle: Path) -> None:
     manifest = Bundle.open(int8_bundle).manifest
     assert manifest.weights.scheme == "int8"
     assert manifest.weights.coverage == (LINEARS, LINEARS)
-    assert "VNNI" in manifest.weights.safe_cpus
+    assert "without VNNI session.x64quantprecision=1" in str(manifest.weights.cpu_requirements)
     report = manifest.report
     assert report["coverage"]["quantized"] == report["coverage"]["eligible"] == LINEARS
-    assert set(report["coverage"]["kept"]) == {f"bert.embeddings.{t}.weight" for t in ("token", "position", "segment")}
+    assert set(report["coverage"]["skipped"]) == {
+        f"bert.embeddings.{t}.weight" for t in ("token", "position", "segment")
+    }
     assert 0.99 <= report["fidelity"]["cosine_min"] <= report["fidelity"]["cosine_mean"] < 1
     assert len(report["speed"]) == len(SHAPES)
     assert all(row["before_ms"] > 0 and row["after_ms"] > 0 and row["speedup"] > 0 for row in report["speed"])
@@ -73,7 +75,7 @@ def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_
 def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None:
     made = quantize_bundle(fp32_bundle, tmp_path / "b", exclude=["*.contract.weight", "*layers.0.qkv*"])
     assert made.manifest.weights.coverage == (LINEARS - 3, LINEARS)
-    assert made.manifest.weights.kept["bert.layers.0.qkv.weight"] == "excluded by the user"
+    assert made.manifest.weights.skipped["bert.layers.0.qkv.weight"] == "excluded by the user"
     assert sum(node.op_type in ("Gemm", "Attention") for node in ir.load(made.path / "model.onnx").graph) == 3
 
 

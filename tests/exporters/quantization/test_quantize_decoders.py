@@ -19,7 +19,7 @@ from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity.agreement import surprise
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.inference.sample_texts import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
-from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT16, SAFE_CPUS, Form, Scheme, choose_scheme
+from edgebert_exporters.quantization.schemes import COLUMNS, CPU_REQUIREMENTS, FLOAT16, Form, Scheme, choose_scheme
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.onnx_parser import read_header
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
@@ -90,8 +90,8 @@ def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) 
     assert held[POSITIONS].dtype == np.float32
     weights = after.manifest.weights
     assert weights.coverage == (4 * LAYERS + 1, 4 * LAYERS + 1)
-    assert weights.kept == {POSITIONS: "a table of positions"}
-    assert weights.safe_cpus == SAFE_CPUS["channel" if form == "channel" else "block"]
+    assert weights.skipped == {POSITIONS: "a table of positions"}
+    assert weights.cpu_requirements == CPU_REQUIREMENTS["channel" if form == "channel" else "block"]
     assert after.manifest.graphs == before.manifest.graphs
     assert after.manifest.decoding == before.manifest.decoding
 

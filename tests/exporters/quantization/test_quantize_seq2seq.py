@@ -25,7 +25,7 @@ from edgebert_exporters.inference.sample_texts import (
     to_batches,
     to_samples,
 )
-from edgebert_exporters.quantization.schemes import COLUMNS, SAFE_CPUS, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.schemes import COLUMNS, CPU_REQUIREMENTS, Form, Scheme, scheme_of
 from edgebert_exporters.quantization.weight_discovery import weights
 from edgebert_exporters.verification.golden_sample import check_golden
 from edgebert_runtime import Bundle, Translator
@@ -73,8 +73,8 @@ def test_every_product_is_quantized(form: str, translator_bundle: Maker) -> None
     assert bits == {"int8": {8: LINEARS["decoder"]}, "int4": {4: LINEARS["decoder"] - 1, 8: 1}, "channel": {}}[form]
     assert decoder["DecoderMaskedMultiHeadAttention"] == decoder["MultiHeadAttention"] == DECODER
     assert made.manifest.weights.coverage == (EVERY, EVERY)
-    assert made.manifest.weights.kept == POSITIONS
-    assert made.manifest.weights.safe_cpus == SAFE_CPUS["channel"]  # for the sake of the encoder
+    assert made.manifest.weights.skipped == POSITIONS
+    assert made.manifest.weights.cpu_requirements == CPU_REQUIREMENTS["channel"]  # for the sake of the encoder
     assert made.manifest.report["coverage"]["tables"] == [TABLE]
     exact = Bundle.open(translator_bundle("cpu")).manifest
     assert (made.manifest.graphs, made.manifest.decoding) == (exact.graphs, exact.decoding)
@@ -157,7 +157,7 @@ def test_excluded_weights_stay_in_both_graphs(translator_bundle: Maker, tmp_path
     made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", exclude=patterns, calibration=TEXTS)
     left = {TABLE, "decoder.layers.1.expand.weight"}
     left |= {f"decoder.layers.{layer}.cross_key_value.weight" for layer in range(DECODER)}
-    assert made.manifest.weights.kept == POSITIONS | dict.fromkeys(left, "excluded by the user")
+    assert made.manifest.weights.skipped == POSITIONS | dict.fromkeys(left, "excluded by the user")
     assert made.manifest.weights.coverage == (EVERY - len(left), EVERY)
     assert made.manifest.report["coverage"]["tables"] == []
     floats = [{weight.name for weight in weights_of(made.path, graph)} for graph in LINEARS]

@@ -82,7 +82,7 @@ def test_every_task_with_its_own_figures(
     assert found.get("top1_agreement", 1) > 0.9
     assert 0 <= found.get("kl_mean", 0) < 0.01
     heads = {f"head.{part}.weight" for part in IN_HEAD.get(task, ["dense", "out"])}
-    kept = manifest.weights.kept
+    kept = manifest.weights.skipped
     assert {name for name in kept if name.startswith("head.")} == heads
     assert all("only" in kept[name] and "wide" in kept[name] for name in heads)
     tied = task == "fill-mask"  # its table is small here, and the product by it stays with it
@@ -144,7 +144,7 @@ def test_a_tied_table_gives_what_its_numbers_say(made: Make) -> None:
 def test_excluding_a_tied_table_leaves_both_uses(made: Make, tmp_path: Path) -> None:
     before, _ = made(task="fill-mask")
     after = quantize_bundle(before.path, tmp_path / "b", exclude=["*.token.weight"])
-    assert after.manifest.weights.kept[TOKENS] == "excluded by the user"
+    assert after.manifest.weights.skipped[TOKENS] == "excluded by the user"
     users = Counter(
         n.op_type for n in ir.load(after.path / "model.onnx").graph for v in n.inputs if v and v.name == TOKENS
     )
@@ -185,7 +185,7 @@ def test_layers_that_share_weights_still_do(made: Make) -> None:
 
 def test_widths_that_no_block_divides_stay_float32(made: Make) -> None:
     before, after = made(task="fill-mask", hidden_size=312, num_attention_heads=12)
-    assert after.manifest.weights.kept[TOKENS] == (
+    assert after.manifest.weights.skipped[TOKENS] == (
         "a table with rows of 312 numbers, which no block of 16 or a larger power of two divides"
     )
     assert after.manifest.weights.coverage == (PRODUCTS + 1, PRODUCTS + 2)  # the hidden layer of the head is wide

@@ -73,7 +73,7 @@ def read(text: str) -> Reader:
 def reported(bundle: Path, kept: dict[str, str] | None = None, **changed: Any) -> Bundle:
     """Return a bundle with another report."""
     opened = Bundle.open(bundle)
-    weights = dataclasses.replace(opened.manifest.weights, kept=kept or {})
+    weights = dataclasses.replace(opened.manifest.weights, skipped=kept or {})
     return dataclasses.replace(
         opened, manifest=dataclasses.replace(opened.manifest, report=REPORT | changed, weights=weights)
     )
@@ -83,7 +83,7 @@ def test_a_page_says_what_the_report_says(int8_bundle: Path) -> None:
     found = read(page(reported(int8_bundle, {"head.out.weight": "only 3 wide"}), [("agreement", "0.9987")]))
     assert found.within("h1") == ["int8 for embed, bert"]
     assert "90.0 MB of weights became 23.0 MB; 1.65 times the speed of float32" in found.within("p")[0]
-    assert found.within("h2") == ["Verdict", "Figures", "Drawings", "Left in float32"]
+    assert found.within("h2") == ["Verdict", "Figures", "Drawings", "Skipped (float32)"]
     cells = dict(zip(found.within("th"), found.within("td"), strict=True))
     assert cells["mean cosine"] == "0.9987, at least 0.99 was asked for: passed"
     assert cells["time, in that of float32"].endswith("; no limit was set")
