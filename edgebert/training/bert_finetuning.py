@@ -118,7 +118,7 @@ def tagging_examples(
     for words, given in zip(texts, labels, strict=True):
         text = " ".join(words)
         tokens = read.content(text)
-        ids = tokens.ids[: max_tokens - read.specials]
+        ids = tokens.ids[: max_tokens - read.num_special_tokens]
         owners = first_of_words(words, text, tokens.offsets[: len(ids)])
         judged = [IGNORED if owner is None else given[owner] for owner in owners]
         row = read.single.join(ids)
@@ -163,7 +163,7 @@ def span_examples(
     examples: list[Example] = []
     for index, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
         asked, tokens = read.content(question).ids, read.content(context)
-        room = max_tokens - read.pair.count - len(asked)
+        room = max_tokens - read.pair.num_special_tokens - len(asked)
         if room < min(LEAST_ROOM, len(tokens.ids)) or room < 1:
             raise InputError(
                 f"text {index} has a question of {len(asked)} tokens, which leaves {max(0, room)} of {max_tokens} for "

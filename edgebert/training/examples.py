@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Framed, Tokenizer, build, fit_pair
+from edgebert_runtime.inputs.special_tokens import EncodedInput, fit_pair
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, build
 
 IGNORED = -100  # the label of what is not judged
 
@@ -22,7 +23,7 @@ IGNORED = -100  # the label of what is not judged
 class Example(NamedTuple):
     """One row of ids or, where several are judged together, those rows; and the labels."""
 
-    rows: tuple[Framed, ...]
+    rows: tuple[EncodedInput, ...]
     labels: list[int]
 
 
@@ -53,18 +54,18 @@ def reader(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
     return Tokenizer(file, build(file, tokenizer.to_str()))
 
 
-def join(read: Tokenizer, max_tokens: int, *texts: str) -> Framed:
+def join(read: Tokenizer, max_tokens: int, *texts: str) -> EncodedInput:
     """Return the ids of a text, or of two, between special tokens; too long, the longer of two is cut first.
 
     Raises:
         InputError: if ``max_tokens`` leaves no room beside the special tokens.
     """
-    frame = read.single if len(texts) == 1 else read.pair
-    read.check_max_tokens(max_tokens, frame.count)
+    template = read.single if len(texts) == 1 else read.pair
+    read.check_max_tokens(max_tokens, template.num_special_tokens)
     ids = [read.content(text).ids for text in texts]
-    room = max_tokens - frame.count
+    room = max_tokens - template.num_special_tokens
     kept = [room] if len(ids) == 1 else fit_pair(len(ids[0]), len(ids[1]), room)
-    return frame.join(*(row[:length] for row, length in zip(ids, kept, strict=True)))
+    return template.join(*(row[:length] for row, length in zip(ids, kept, strict=True)))
 
 
 def text_examples(
@@ -126,7 +127,7 @@ def collate(examples: Sequence[Example]) -> Batch:
     return Batch(
         padded([row.ids for row in rows], 0),
         padded([[1] * len(row.ids) for row in rows], 0),
-        padded([row.types for row in rows], 0),
+        padded([row.token_type_ids for row in rows], 0),
         padded([example.labels for example in examples], IGNORED),
     )
 

@@ -134,19 +134,19 @@ def words(engine: Any, tokens: int) -> str:
 
 def pairs(engine: Any, lengths: Sequence[int]) -> list[tuple[str, str]]:
     """Return pairs of texts of these lengths together, the first one a quarter of it."""
-    rooms = [max(4, n - engine._tokenizer.pair.count) for n in lengths]
+    rooms = [max(4, n - engine._tokenizer.pair.num_special_tokens) for n in lengths]
     return [(words(engine, room // 4), words(engine, room - room // 4)) for room in rooms]
 
 
 def questions(engine: Any, lengths: Sequence[int]) -> list[tuple[str, list[str]]]:
     """Return prompts of one word with two choices, of one length or of two that follow each other."""
-    choices = [words(engine, n - engine._tokenizer.pair.count - 1) for n in lengths]
+    choices = [words(engine, n - engine._tokenizer.pair.num_special_tokens - 1) for n in lengths]
     return [("a", list(both)) for both in zip(choices[::2], choices[1::2] or choices, strict=True)]
 
 
 def texts(engine: Any, lengths: Sequence[int]) -> list[str]:
     """Return texts of these lengths."""
-    return [words(engine, n - engine._tokenizer.specials) for n in lengths]
+    return [words(engine, n - engine._tokenizer.num_special_tokens) for n in lengths]
 
 
 def classify_pairs(engine: Classifier, items: Sequence[tuple[str, str]], **options: Any) -> object:

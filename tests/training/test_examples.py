@@ -17,7 +17,7 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.training.bert_finetuning import span_examples, tagging_examples
 from edgebert.training.examples import IGNORED, Example, batches, collate, text_examples
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs.tokenizer import Framed
+from edgebert_runtime.inputs.special_tokens import EncodedInput
 from tests.support.tiny import VOCAB
 
 words = st.lists(st.text("catsdogre ,.é日\u200d", max_size=6), max_size=8)
@@ -38,9 +38,9 @@ def ids(text: str) -> list[int]:
 
 def test_texts_by_hand(tokenizer: Tokenizer) -> None:
     (found,) = text_examples(tokenizer, ["The cats"], [4], max_tokens=9)
-    assert found == Example((Framed(ids("[CLS] the cat ##s [SEP]"), [0] * 5),), [4])
+    assert found == Example((EncodedInput(ids("[CLS] the cat ##s [SEP]"), [0] * 5),), [4])
     one, other = text_examples(tokenizer, ["the cats", "the cats"], [4, 0], ["a dog", "[SEP]"], max_tokens=9)
-    assert one == Example((Framed(ids("[CLS] the cat ##s [SEP] a dog [SEP]"), [0] * 5 + [1] * 3),), [4])
+    assert one == Example((EncodedInput(ids("[CLS] the cat ##s [SEP] a dog [SEP]"), [0] * 5 + [1] * 3),), [4])
     # The characters of a special token are no special token, and of two texts the longer one is cut.
     assert other.rows[0].ids == ids("[CLS] the cat ##s [SEP] [ s ##e [SEP]")
     (cut,) = text_examples(tokenizer, ["the dog sat on a mat"], [0], ["a cat"], max_tokens=8)
@@ -91,7 +91,7 @@ def test_each_word_is_judged_at_its_first_token(given: list[str]) -> None:
 def test_spans_by_hand(tokenizer: Tokenizer) -> None:
     questions, contexts = ["dog"] * 4, ["The cats sat on a mat"] * 4
     found = span_examples(tokenizer, questions, contexts, [(4, 8), (6, 12), None, (0, 21)], max_tokens=30)
-    row = Framed(ids("[CLS] dog [SEP] the cat ##s sat on a mat [SEP]"), [0] * 3 + [1] * 8)
+    row = EncodedInput(ids("[CLS] dog [SEP] the cat ##s sat on a mat [SEP]"), [0] * 3 + [1] * 8)
     assert [one.rows for one in found] == [(row,)] * 4
     assert [one.labels for one in found] == [[4, 5], [4, 6], [0, 0], [3, 9]]
 
@@ -135,14 +135,14 @@ BAD: dict[str, tuple[Any, str]] = {
     "none": (lambda t: next(batches([], 3)), "^0 examples in batches of 3"),
     "size": (lambda t: next(batches([example([1], [0])], 0)), "^1 examples in batches of 0"),
     "rows": (
-        lambda t: collate([example([1], [0]), Example((Framed([1], [0]),) * 2, [0])]),
+        lambda t: collate([example([1], [0]), Example((EncodedInput([1], [0]),) * 2, [0])]),
         r"^examples of \[1, 2\] rows",
     ),
 }
 
 
 def example(row: list[int], labels: list[int]) -> Example:
-    return Example((Framed(row, [0] * len(row)),), labels)
+    return Example((EncodedInput(row, [0] * len(row)),), labels)
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_refused(case: str, tokenizer: Tokenizer) -> None:
 
 
 def test_batches_are_padded_on_the_right() -> None:
-    batch = collate([example([5, 6, 7], [1, 2, 3]), Example((Framed([8], [1]),), [4])])
+    batch = collate([example([5, 6, 7], [1, 2, 3]), Example((EncodedInput([8], [1]),), [4])])
     assert batch.input_ids.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.token_type_ids.tolist() == [[0, 0, 0], [1, 0, 0]]

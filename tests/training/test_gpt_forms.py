@@ -49,7 +49,7 @@ def test_texts_and_entailment_by_hand(tokenizer: Tokenizer) -> None:
     assert [example.labels for example in found] == [[1], [0], [1]]
     found = text_examples(tokenizer, ["a b", "a b c d"], [1, 0], ["c d", "e f"], max_tokens=7)
     assert rows(found) == [[[START, A, B, DELIMITER, C, D, EXTRACT]], [[START, A, B, DELIMITER, E, F, EXTRACT]]]
-    assert {kind for example in found for row in example.rows for kind in row.types} == {0}
+    assert {kind for example in found for row in example.rows for kind in row.token_type_ids} == {0}
     (cut,) = text_examples(tokenizer, ["a b c d e f"], [0], max_tokens=5)
     assert rows([cut]) == [[[START, A, B, C, EXTRACT]]]
 

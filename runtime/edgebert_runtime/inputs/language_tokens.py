@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs.tokenizer import Frame
+from edgebert_runtime.inputs.special_tokens import SpecialTokenTemplate
 
 # Where the tokens of languages stand. token (Marian): that of the target before the source. bart50 (mBART-50): that of
 # the source before it, that of the target as the first one that is generated. bart25 (mBART): that of the source after
@@ -95,18 +95,18 @@ class Languages:
             )
         return text[code.end() :], Direction(direction.source, self.tokens[code[1]])
 
-    def frame(self, ids: list[int], direction: Direction, frame: Frame) -> list[int]:
+    def add_special_tokens(self, ids: list[int], direction: Direction, template: SpecialTokenTemplate) -> list[int]:
         """Put the tokens of languages, and the special tokens of a source, around its ids.
 
         Raises:
             InputError: if nothing says which language it is to be.
         """
         if not self.style:
-            return frame.join(ids).ids
+            return template.join(ids).ids
         if self.style == "token":
-            return frame.join([self.required("target_language", direction.target), *ids]).ids
+            return template.join([self.required("target_language", direction.target), *ids]).ids
         known = set(self.tokens.values())
-        ends = [token for special in frame.specials for token in special.ids if token not in known]
+        ends = [token for special in template.special_tokens for token in special.ids if token not in known]
         source = self.required("source_language", direction.source)
         return [source, *ids, *ends] if self.style == "bart50" else [*ids, *ends, source]
 

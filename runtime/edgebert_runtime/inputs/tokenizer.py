@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
+from edgebert_runtime.inputs.special_tokens import detect_template
 
 TOKENIZER_NAME = "tokenizer.json"
-PROBES = ("a", "0", "The", "C")
 # Where this token follows the vocabulary, those after it are pieces of text that the model does not know.
 UNKNOWN_PIECES = "<unknown pieces>"
 
@@ -23,49 +22,10 @@ class Encoded(NamedTuple):
     full_length: int
 
 
-class Framed(NamedTuple):
-    """The ids of one text or two with the special tokens around them, and the segment of each id."""
-
-    ids: list[int]
-    types: list[int]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The special tokens around one text or two, each with its segment.
-
-    ``specials`` are those before, between and after the texts; ``types`` are the segments of the texts themselves.
-    """
-
-    specials: tuple[Framed, ...]
-    types: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of special tokens."""
-        return sum(len(special.ids) for special in self.specials)
-
-    def starts(self, *lengths: int) -> list[int]:
-        """Return the position of the first token of each text, whose lengths are given."""
-        places, place = [], 0
-        for special, length in zip(self.specials, lengths, strict=False):
-            places.append(place + len(special.ids))
-            place += len(special.ids) + length
-        return places
-
-    def join(self, *texts: Sequence[int]) -> Framed:
-        """Put the special tokens around the ids of the texts."""
-        ids, types = list(self.specials[0].ids), list(self.specials[0].types)
-        for text, kind, special in zip(texts, self.types, self.specials[1:], strict=True):
-            ids += [*text, *special.ids]
-            types += [kind] * len(text) + special.types
-        return Framed(ids, types)
-
-
 class Tokenizer:
     """A tokenizer that treats its input as text only, and whose every id is known to be in the vocabulary.
 
-    ``single`` and ``pair`` are the special tokens around one text and two; ``specials`` is the number of the former.
+    ``single`` and ``pair`` are the special tokens around one text and two.
     ``unknown`` is the id of what is not in the vocabulary, None if everything is; ids from ``known`` on stand for such
     text too, if it is not None.
     Safe to share between threads: nothing in it changes after loading.
@@ -77,16 +37,16 @@ class Tokenizer:
         self.unknown = unknown
         self.known = known
         try:
-            self.single, self.pair = frame(inner, 1), frame(inner, 2)
+            self.single, self.pair = detect_template(inner, 1), detect_template(inner, 2)
         except BaseException as error:
-            raise translate(file, error) from error
-        self.specials = self.single.count
+            raise tokenizer_error(file, error) from error
+        self.num_special_tokens = self.single.num_special_tokens
 
     @classmethod
-    def load(cls, file: Path, vocab_size: int, recognised: str | None = None) -> Tokenizer:
+    def load(cls, file: Path, vocab_size: int, special_token: str | None = None) -> Tokenizer:
         """Load ``file`` for a model whose ids are below ``vocab_size``.
 
-        ``recognised`` is the special token that is one in a text too, not the characters it is written with.
+        ``special_token`` is the special token that is one in a text too, not the characters it is written with.
 
         Raises:
             TokenizerError: if the file is damaged, or can emit an id that the model does not have.
@@ -98,22 +58,22 @@ class Tokenizer:
             raise TokenizerError(f"{file} is not readable JSON ({error}); export the bundle again") from error
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
             raise TokenizerError(f"{file} is not a tokenizer.json: it has no model; export the bundle again")
-        inner = build(file, data) if recognised is None else recognise(file, description, recognised)
+        inner = build(file, data) if special_token is None else allow_special_token(file, description, special_token)
         check_ids(file, description, inner, vocab_size)
         check_unknown(file, description)
         known = vocab_size if inner.token_to_id(UNKNOWN_PIECES) == vocab_size else None
         return cls(file, inner, unknown_id(description, inner), known)
 
-    def check_max_tokens(self, max_tokens: int, specials: int | None = None) -> None:
-        """Make sure that ``max_tokens`` leaves room for text beside ``specials`` special tokens (None: of one text).
+    def check_max_tokens(self, max_tokens: int, num_special_tokens: int | None = None) -> None:
+        """Make sure that special tokens leave room for text; ``None`` stands for those of one text.
 
         Raises:
             InputError: if special tokens alone fill it.
         """
-        specials = self.specials if specials is None else specials
-        if max_tokens <= specials:
+        count = self.num_special_tokens if num_special_tokens is None else num_special_tokens
+        if max_tokens <= count:
             raise InputError(
-                f"max_tokens={max_tokens} leaves no room beside {specials} special tokens; the least is {specials + 1}"
+                f"max_tokens={max_tokens} leaves no room beside {count} special tokens; the least is {count + 1}"
             )
 
     def content(self, text: str) -> Any:
@@ -125,7 +85,7 @@ class Tokenizer:
         try:
             return self.inner.encode(text, add_special_tokens=False)
         except BaseException as error:
-            raise translate(self.file, error) from error
+            raise tokenizer_error(self.file, error) from error
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text without special tokens.
@@ -150,44 +110,8 @@ class Tokenizer:
     def encode_one(self, text: str, max_tokens: int) -> Encoded:
         """Return the ids of one text."""
         ids = self.ids(text)
-        room = max(0, max_tokens - self.specials)
-        return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.specials)
-
-
-def frame(inner: Any, texts: int) -> Frame:
-    """Find out which special tokens a tokenizer puts around one text, or two.
-
-    Raises:
-        TokenizerError: if it does more than putting some before, between and after them.
-    """
-    probes = ((text, inner.encode(text, add_special_tokens=False)) for text in PROBES)
-    text, probe = next((found for found in probes if found[1].ids), ("", None))
-    if probe is None:
-        raise TokenizerError(f"the tokenizer gives no tokens for {', '.join(map(repr, PROBES))}; export again")
-    framed = inner.encode(text, text) if texts == 2 else inner.encode(text)
-    specials, types, order = [Framed([], [])], [], []
-    previous = None
-    for index, kind, sequence in zip(framed.ids, framed.type_ids, framed.sequence_ids, strict=True):
-        if sequence is None:
-            specials[-1].ids.append(index)
-            specials[-1].types.append(kind)
-        elif sequence != previous:
-            types.append(kind)
-            order.append(sequence)
-            specials.append(Framed([], []))
-        previous = sequence
-    made = Frame(tuple(specials), tuple(types))
-    if order != list(range(texts)) or made.join(*[probe.ids] * texts) != (framed.ids, framed.type_ids):
-        raise TokenizerError(f"the tokenizer makes {framed.tokens} of {texts} x {probe.tokens}; export again")
-    return made
-
-
-def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of each of two texts to keep so that they fill ``room``: the longer one is cut first."""
-    if first + second <= room:
-        return first, second
-    short = min(first, second, room // 2)
-    return (short, room - short) if first <= second else (room - short, short)
+        room = max(0, max_tokens - self.num_special_tokens)
+        return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.num_special_tokens)
 
 
 def build(file: Path, data: str) -> Any:
@@ -205,11 +129,11 @@ def build(file: Path, data: str) -> Any:
         inner.encode_special_tokens = True
         inner.encode("")
     except BaseException as error:
-        raise translate(file, error) from error
+        raise tokenizer_error(file, error) from error
     return inner
 
 
-def recognise(file: Path, description: dict[str, Any], token: str) -> Any:
+def allow_special_token(file: Path, description: dict[str, Any], token: str) -> Any:
     """Return a tokenizers.Tokenizer that finds ``token`` in texts, with the white space that the file counts to it.
 
     tokenizers keeps from texts the tokens that are flagged as special only.
@@ -233,7 +157,7 @@ def recognise(file: Path, description: dict[str, Any], token: str) -> Any:
     return inner
 
 
-def translate(file: Path, error: BaseException) -> BaseException:
+def tokenizer_error(file: Path, error: BaseException) -> BaseException:
     """Return what to raise for ``error``: tokenizers raises plain Exception, and for a panic in Rust BaseException."""
     if isinstance(error, EdgebertError):
         return error
@@ -248,7 +172,7 @@ def check_ids(file: Path, description: dict[str, Any], inner: Any, vocab_size: i
     Raises:
         TokenizerError: naming the first token that the model does not have.
     """
-    for token, index in emitted(description, inner, vocab_size):
+    for token, index in reachable_ids(description, inner, vocab_size):
         if type(index) is not int or not 0 <= index < vocab_size:
             raise TokenizerError(
                 f"{file} gives token {token!r:.60} the id {index!r:.30}, the model has 0 to {vocab_size - 1}; "
@@ -262,7 +186,7 @@ def unknown_id(description: dict[str, Any], inner: Any) -> Any:
     return description["model"].get("unk_id") if token is None else inner.token_to_id(token)
 
 
-def emitted(description: dict[str, Any], inner: Any, vocab_size: int) -> Iterator[tuple[str, Any]]:
+def reachable_ids(description: dict[str, Any], inner: Any, vocab_size: int) -> Iterator[tuple[str, Any]]:
     """Yield the token of the largest id of the vocabulary, and every added and post-processor token with its id.
 
     Where unknown pieces follow the vocabulary, the token that they stand for is yielded for the first.

@@ -56,7 +56,7 @@ class Answerer(Engine):
 
     def _setup(self) -> None:
         """Read the settings."""
-        if not self._tokenizer.pair.specials[0].ids:
+        if not self._tokenizer.pair.special_tokens[0].ids:
             raise BundleError(f"{self._tokenizer.file} begins pairs of texts without a special token; export again")
 
     def answer(
@@ -116,9 +116,9 @@ class Answerer(Engine):
 
     def _answer(self, pairs: Iterable[tuple[str, str]], wish: Wish, given: TextOptions) -> Iterator[list[list[Answer]]]:
         """Yield the answers of some pairs after the other."""
-        frame = self._tokenizer.pair
-        options = self._check(frame.count, **given)
-        self._windows(0, options.max_tokens - frame.count, wish.stride)
+        template = self._tokenizer.pair
+        options = self._check(template.num_special_tokens, **given)
+        self._windows(0, options.max_tokens - template.num_special_tokens, wish.stride)
 
         def prepare(item: object, index: int) -> Work[tuple[Floats, ...], list[Answer]]:
             return self._split(*read_pair(item, index), index, wish, options)
@@ -134,7 +134,7 @@ class Answerer(Engine):
         self, question: str, context: str, index: int, wish: Wish, options: Options
     ) -> Work[tuple[Floats, ...], list[Answer]]:
         """Put the question before each window of the context, and find the best spans of all windows."""
-        frame = self._tokenizer.pair
+        template = self._tokenizer.pair
         asked = self._tokenizer.content(check_text(question, f"{index} (the question)", options.errors)).ids
         read = check_text(context, f"{index} (the context)", options.errors)
         tokens = self._tokenizer.content(read)
@@ -143,7 +143,7 @@ class Answerer(Engine):
             nothing = [Answer("", 1.0, 0, 0)] if wish.handle_impossible_answer else []
             return Work([], lambda _: nothing)
         places = self._places(len(asked), len(ids), index, wish, options)
-        _, place = frame.starts(len(asked), len(ids))
+        _, place = template.starts(len(asked), len(ids))
 
         def finish(found: list[tuple[Floats, ...]]) -> list[Answer]:
             ends: list[Ends] = []
@@ -156,7 +156,7 @@ class Answerer(Engine):
                 spans = sorted([*spans, Span(-no_answer(ends), 0, 0)])[: wish.top_k]
             return locate(spans, normalizer(ends), context, read)
 
-        return Work([Row(*frame.join(asked, ids[start:end])) for start, end in places], finish)
+        return Work([Row(*template.join(asked, ids[start:end])) for start, end in places], finish)
 
     def _places(self, asked: int, length: int, index: int, wish: Wish, options: Options) -> list[tuple[int, int]]:
         """Plan the windows over ``length`` tokens of context beside a question of ``asked`` tokens.
@@ -164,7 +164,7 @@ class Answerer(Engine):
         Raises:
             LimitError: if the question leaves too little room.
         """
-        room = options.max_tokens - self._tokenizer.pair.count - asked
+        room = options.max_tokens - self._tokenizer.pair.num_special_tokens - asked
         where = f"text {index} has a question of {asked} tokens, which leaves {max(0, room)} of {options.max_tokens}"
         advice = f"shorten the question, or raise max_tokens up to {self.max_tokens}"
         if room < min(LEAST_ROOM, length):

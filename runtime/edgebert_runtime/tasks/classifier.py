@@ -102,7 +102,7 @@ class Classifier(Engine):
                 return single(self._row(item, index, options))
 
             return self._run(iterate(texts, f"{method}([text])"), prepare, self._read, options.max_batch_tokens)
-        options = self._check(self._tokenizer.pair.count, **given)
+        options = self._check(self._tokenizer.pair.num_special_tokens, **given)
 
         def prepare_pair(item: tuple[Any, Any], index: int) -> Work[Classification, Classification]:
             return single(self._pair(*item, index, options))

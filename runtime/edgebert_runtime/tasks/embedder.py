@@ -117,7 +117,7 @@ class Embedder(Engine):
         options = self._check(**given)
         if windows is not None:
             check_choice("windows", windows, ("mean",))
-            self._windows(0, options.max_tokens - self._tokenizer.specials, stride)
+            self._windows(0, options.max_tokens - self._tokenizer.num_special_tokens, stride)
         elif stride:
             raise InputError(f'stride={stride!r:.60} has an effect with windows="mean" only')
 
@@ -133,15 +133,15 @@ class Embedder(Engine):
 
     def _split(self, text: str, index: int, stride: int, options: Options) -> Work[Floats, tuple[Floats, int, bool]]:
         """Split a text into windows and average their vectors."""
-        frame = self._tokenizer.single
+        template = self._tokenizer.single
         ids = self._tokenizer.content(str(self._text(text, index, options))).ids
-        places = self._windows(len(ids), options.max_tokens - frame.count, stride)
+        places = self._windows(len(ids), options.max_tokens - template.num_special_tokens, stride)
         weights = np.array([max(1, end - start) for start, end in places], np.float32)
 
         def finish(found: list[Floats]) -> tuple[Floats, int, bool]:
             vector = found[0] if len(found) == 1 else np.average(found, 0, weights).astype(np.float32)
             if self._normalize and len(found) > 1:
                 vector = vector / max(float(np.linalg.norm(vector)), SHORTEST)
-            return vector, len(ids) + frame.count, False
+            return vector, len(ids) + template.num_special_tokens, False
 
-        return Work([Row(frame.join(ids[start:end]).ids) for start, end in places], finish)
+        return Work([Row(template.join(ids[start:end]).ids) for start, end in places], finish)

@@ -15,7 +15,8 @@ from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError, LimitError
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.character_spans import plan_windows
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, fit_pair
+from edgebert_runtime.inputs.special_tokens import fit_pair
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Item, check_choice, check_ids, check_text, check_whole, refuse
 from edgebert_runtime.session.batch_executor import Workers
 from edgebert_runtime.session.session import Runnable, fork_error
@@ -116,9 +117,9 @@ class Engine:
     def _load_tokenizer(self) -> Tokenizer:
         """Load what makes token ids of texts."""
         file, size = self.bundle.path / TOKENIZER_NAME, self.bundle.manifest.limits.vocab_size
-        return Tokenizer.load(file, size, self._recognised())
+        return Tokenizer.load(file, size, self._special_token_in_texts())
 
-    def _recognised(self) -> str | None:
+    def _special_token_in_texts(self) -> str | None:
         """Return the special token that texts may contain, None if they may contain none."""
         return None
 
@@ -196,10 +197,10 @@ class Engine:
 
     def _join(self, first: list[int], second: list[int], index: int, options: Options) -> Row:
         """Turn the token ids of two texts into a row, the longer one cut first."""
-        frame = self._tokenizer.pair
-        kept = fit_pair(len(first), len(second), max(0, options.max_tokens - frame.count))
-        truncated = self._cut(index, len(first) + len(second) + frame.count, options)
-        return Row(*frame.join(first[: kept[0]], second[: kept[1]]), truncated)
+        template = self._tokenizer.pair
+        kept = fit_pair(len(first), len(second), max(0, options.max_tokens - template.num_special_tokens))
+        truncated = self._cut(index, len(first) + len(second) + template.num_special_tokens, options)
+        return Row(*template.join(first[: kept[0]], second[: kept[1]]), truncated)
 
     def _cut(self, index: int, full_length: int, options: Options) -> bool:
         """Say whether a text of ``full_length`` tokens has to be cut.

@@ -66,7 +66,7 @@ class MaskFiller(Engine):
         self._special = {i for i, token in inner.get_added_tokens_decoder().items() if token.special}
         self._spelling = Spelling(inner, self.mask_token)
 
-    def _recognised(self) -> str:
+    def _special_token_in_texts(self) -> str:
         """Return the mask token: the special token that texts may contain."""
         return self._setting("mask_token", str)
 
@@ -155,9 +155,9 @@ class MaskFiller(Engine):
         Raises:
             LimitError: if the masks are too far apart.
         """
-        frame = self._tokenizer.single
-        room = options.max_tokens - frame.count
-        truncated = self._cut(index, len(ids) + frame.count, options)
+        template = self._tokenizer.single
+        room = options.max_tokens - template.num_special_tokens
+        truncated = self._cut(index, len(ids) + template.num_special_tokens, options)
         start = 0
         if truncated:
             extent = masks[-1] - masks[0] + 1
@@ -167,9 +167,9 @@ class MaskFiller(Engine):
                     f"{options.max_tokens}; split it, or raise max_tokens"
                 )
             start = min(max(0, masks[0] - (room - extent) // 2), len(ids) - room)
-        (first,) = frame.starts(room)
+        (first,) = template.starts(room)
         chosen = [place - start + first for place in masks]
-        return Row(frame.join(ids[start : start + room]).ids, truncated=truncated, chosen=chosen)
+        return Row(template.join(ids[start : start + room]).ids, truncated=truncated, chosen=chosen)
 
     def _decode(self, ids: list[int], masks: list[int]) -> tuple[str, list[Span]]:
         """Return the text that token ids decode to, without special tokens, and where in it the masks stand."""

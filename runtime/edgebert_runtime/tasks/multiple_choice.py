@@ -65,7 +65,7 @@ class MultipleChoice(Engine):
         **options: Unpack[TextOptions],
     ) -> list[list[Choice]]:
         """Do what :meth:`choose` does for many pairs of a prompt and its choices, in their order."""
-        checked = self._check(self._tokenizer.pair.count, **options)
+        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
 
         def prepare(question: Any, index: int) -> Work[float, list[Choice]]:
             prompt, choices = split(question, index)

@@ -81,7 +81,7 @@ class Reranker(Engine):
             InputError: naming the passage or option that cannot be used.
             LimitError: for a passage that is too long.
         """
-        checked = self._check(self._tokenizer.pair.count, **options)
+        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
         if top_k is not None:
             top_k = check_whole("top_k", top_k, 1, None)
         if not isinstance(query, str):
@@ -114,7 +114,7 @@ class Reranker(Engine):
             InputError: naming the pair or option that cannot be used.
             LimitError: for a pair that is too long.
         """
-        checked = self._check(self._tokenizer.pair.count, **options)
+        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
 
         def prepare(item: Any, index: int) -> Work[Scored, Scored]:
             if not isinstance(item, (tuple, list)) or len(item) != 2:

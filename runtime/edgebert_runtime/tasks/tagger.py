@@ -88,10 +88,10 @@ class Tagger(Engine):
         """Yield the entities of some texts after the other."""
         options = self._check(**given)
         check_choice("aggregation", aggregation, AGGREGATIONS)
-        frame = self._tokenizer.single
-        room = options.max_tokens - frame.count
+        template = self._tokenizer.single
+        room = options.max_tokens - template.num_special_tokens
         self._windows(0, room, stride)
-        (lead,) = frame.starts(0)
+        (lead,) = template.starts(0)
 
         def prepare(item: object, index: int) -> Work[Judged, list[Entity]]:
             read = readable(item, index, options)
@@ -106,10 +106,10 @@ class Tagger(Engine):
                 entities = find(judged, self._scheme, aggregation, lambda: tokens.word_ids)
                 return locate(entities, tokens.offsets, str(item), read) if entities else []
 
-            return Work([Row(frame.join(ids[start:end]).ids) for start, end in places], finish)
+            return Work([Row(template.join(ids[start:end]).ids) for start, end in places], finish)
 
         def read_row(row: Row, parts: tuple[Floats, ...]) -> Judged:
-            return judge(parts[0][lead : lead + len(row.ids) - frame.count])
+            return judge(parts[0][lead : lead + len(row.ids) - template.num_special_tokens])
 
         return self._run(iterate(texts, example), prepare, read_row, options.max_batch_tokens)
 

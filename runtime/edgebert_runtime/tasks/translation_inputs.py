@@ -91,7 +91,7 @@ class SourceReader:
 
         def fits(sentence: str) -> bool:
             found[sentence] = ids = self.tokenizer.ids(sentence)
-            return len(self.framed(ids, direction)) <= self.max_tokens
+            return len(self.add_special_tokens(ids, direction)) <= self.max_tokens
 
         if call.split:
             sentences = split_sentences(text, fits)
@@ -100,12 +100,12 @@ class SourceReader:
         sources: list[Source | None] = []
         for sentence in sentences.texts:
             ids = found[sentence] if call.split else self.tokenizer.ids(sentence)
-            sources.append(self.source(self.framed(ids, direction), number, prefix, call) if ids else None)
+            sources.append(self.source(self.add_special_tokens(ids, direction), number, prefix, call) if ids else None)
         return Passage(sentences, sources)
 
-    def framed(self, ids: list[int], direction: Direction) -> list[int]:
+    def add_special_tokens(self, ids: list[int], direction: Direction) -> list[int]:
         """Put special tokens around those of a text."""
-        return self.languages.frame(ids, direction, self.tokenizer.single)
+        return self.languages.add_special_tokens(ids, direction, self.tokenizer.single)
 
     def source(self, ids: list[int], number: int, prefix: list[int], call: Call) -> Source:
         """Turn token ids into a source."""
@@ -157,7 +157,7 @@ class SourceReader:
         """
         if isinstance(text, str):
             text, direction = self.languages.named(text, number, call.direction)
-            text = self.framed(self.tokenizer.ids(text), direction)
+            text = self.add_special_tokens(self.tokenizer.ids(text), direction)
         source = self.source(list(text), number, [], call)
         ids = self.target(target, number, call)
         if isinstance(target, str):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.inputs.tokenizer import Tokenizer, fit_pair
+from edgebert_runtime.inputs.special_tokens import fit_pair
+from edgebert_runtime.inputs.tokenizer import Tokenizer
 
 WORDS = ["<s>", "</s>", "<unk>", "a", "b", "c", "The", "0"]
 TEXT = st.lists(st.sampled_from("abcz"), max_size=12).map(" ".join)
@@ -81,7 +82,10 @@ def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def test_counts_and_starts(kind: str, ours: Tokenizer) -> None:
     _, _, counts, starts = KINDS[kind]
-    assert (ours.single.count, ours.pair.count, ours.specials) == (*counts, counts[0])
+    assert (ours.single.num_special_tokens, ours.pair.num_special_tokens, ours.num_special_tokens) == (
+        *counts,
+        counts[0],
+    )
     assert ours.pair.starts(3, 2) == list(starts)
     assert ours.pair.starts(3) == [starts[0]]
 
@@ -96,7 +100,7 @@ def test_join_is_what_tokenizers_makes(theirs: Any, ours: Tokenizer, first: str,
     assert ours.single.join(one) == (expected.ids, expected.type_ids)
     expected = theirs.encode(first, second)
     joined = ours.pair.join(one, other)
-    assert (joined.ids, joined.types) == (expected.ids, expected.type_ids)
+    assert (joined.ids, joined.token_type_ids) == (expected.ids, expected.type_ids)
     for start, ids in zip(ours.pair.starts(len(one), len(other)), (one, other), strict=True):
         assert joined.ids[start : start + len(ids)] == ids
 
@@ -108,7 +112,7 @@ def test_pairs_are_cut_as_tokenizers_cuts_them(
 ) -> None:
     theirs.enable_truncation(limit, strategy="longest_first")
     one, other = ours.content(first).ids, ours.content(second).ids
-    kept = fit_pair(len(one), len(other), limit - ours.pair.count)
+    kept = fit_pair(len(one), len(other), limit - ours.pair.num_special_tokens)
     expected = theirs.encode(first, second)
     assert ours.pair.join(one[: kept[0]], other[: kept[1]]) == (expected.ids, expected.type_ids)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import InputError, TokenizerError
-from edgebert_runtime.inputs.tokenizer import Tokenizer, translate
+from edgebert_runtime.inputs.tokenizer import Tokenizer, tokenizer_error
 from tests.support.tiny import VOCAB
 
 SIZE = len(VOCAB)
@@ -240,25 +240,25 @@ def test_byte_level_and_unigram_models_load(tmp_path: Path) -> None:
 def test_a_tokenizer_without_specials_truncates_to_the_limit(tmp_path: Path) -> None:
     model = models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>")
     loaded = Tokenizer.load(saved(tmp_path, model, pre_tokenizers.Whitespace()), 2)
-    assert loaded.specials == 0
+    assert loaded.num_special_tokens == 0
     assert loaded.encode(["a a a", "", "a"], 1) == [([1], 3), ([], 0), ([1], 1)]
 
 
 def test_panics_are_tokenizer_errors_and_interrupts_are_not() -> None:
     panic = type("PanicException", (BaseException,), {})("index out of bounds\nat 5")
-    found = translate(Path("t.json"), panic)
+    found = tokenizer_error(Path("t.json"), panic)
     assert isinstance(found, TokenizerError)
     assert "index out of bounds at 5" in str(found)
     interrupt = KeyboardInterrupt()
-    assert translate(Path("t.json"), interrupt) is interrupt
+    assert tokenizer_error(Path("t.json"), interrupt) is interrupt
     error = InputError("x")
-    assert translate(Path("t.json"), error) is error
+    assert tokenizer_error(Path("t.json"), error) is error
 
 
 def test_processors_of_each_kind_are_scanned(tmp_path: Path) -> None:
     tokenizer = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token="<unk>"))
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 3))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert Tokenizer.load(tmp_path / "tokenizer.json", 4).specials == 2
+    assert Tokenizer.load(tmp_path / "tokenizer.json", 4).num_special_tokens == 2
     with pytest.raises(TokenizerError, match="'<s>' the id 3"):
         Tokenizer.load(tmp_path / "tokenizer.json", 3)

@@ -82,7 +82,7 @@ def test_equals_a_search_through_everything(
         max_answer_tokens=longest,
         handle_impossible_answer=impossible,
         stride=stride,
-        max_tokens=room + asked + engine._tokenizer.pair.count,
+        max_tokens=room + asked + engine._tokenizer.pair.num_special_tokens,
     )
     assert len(found) == min(top_k, len(expected))
     assert [(answer.start, answer.end) for answer in found] == [place for _, place in expected[:top_k]]
