@@ -10,15 +10,15 @@ import onnx_ir as ir
 CONTRIB = "com.microsoft"
 
 
-class Rewriter:
+class GraphEditor:
     """Edits one graph; what several nodes need of the same constants and inputs is made once."""
 
     def __init__(self, model: ir.Model) -> None:
         self.graph = model.graph
         model.opset_imports[CONTRIB] = 1
-        self.made: dict[tuple[ir.Value, str], tuple[ir.Value, ...]] = {}  # of values, for what
+        self.cache: dict[tuple[ir.Value, str], tuple[ir.Value, ...]] = {}
 
-    def hold(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
+    def initializer(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return the initializer ``name``, made from ``array`` if there is none yet."""
         if name not in self.graph.initializers:
             value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
@@ -27,7 +27,7 @@ class Rewriter:
             self.graph.register_initializer(value)
         return self.graph.initializers[name]
 
-    def add(
+    def insert(
         self, before: ir.Node, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: int | list[int]
     ) -> ir.Value:
         """Insert a node with one output before another one and return the output."""
@@ -44,11 +44,11 @@ class Rewriter:
 
     def flat(self, before: ir.Node, source: ir.Value, dim: int) -> ir.Value:
         """Return activations (batch, seq, ``dim``) as (tokens, ``dim``)."""
-        return self.add(before, "Reshape", source, self.hold(f"rows_of_{dim}", np.array([-1, dim], np.int64)))
+        return self.insert(before, "Reshape", source, self.initializer(f"rows_of_{dim}", np.array([-1, dim], np.int64)))
 
     def last_axis(self) -> ir.Value:
         """Return the constant that names the last axis."""
-        return self.hold("last_axis", np.array([-1]))
+        return self.initializer("last_axis", np.array([-1]))
 
     def finish(self, node: ir.Node, product: ir.Value) -> None:
         """Let ``product``, of the input of ``node`` and its weight, with the bias added, do what ``node`` did."""
@@ -58,9 +58,9 @@ class Rewriter:
         """Do what an Attention does behind its linear layer, which has made ``qkv`` (tokens, 3 * dim)."""
         mask = attention.inputs[3]
         assert mask is not None
-        sizes = ir.node("Concat", [self.add(attention, "Shape", mask), self.last_axis()], attributes={"axis": 0})
+        sizes = ir.node("Concat", [self.insert(attention, "Shape", mask), self.last_axis()], attributes={"axis": 0})
         self.graph.insert_before(attention, sizes)
-        packed = self.add(attention, "Reshape", qkv, sizes.outputs[0])  # (batch, seq, 3 * dim)
+        packed = self.insert(attention, "Reshape", qkv, sizes.outputs[0])  # (batch, seq, 3 * dim)
         split = ir.node("Split", [packed], attributes={"axis": -1, "num_outputs": 3}, num_outputs=3)
         options = list(attention.attributes.values())
         mixed = ir.Node(CONTRIB, "MultiHeadAttention", [*split.outputs, None, mask], attributes=options)

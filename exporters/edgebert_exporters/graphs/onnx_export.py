@@ -14,7 +14,7 @@ import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.operators import rendering
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.graphs.signatures import Signature, arguments, past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ExportError
@@ -127,17 +127,17 @@ def standard_lstms(model: ir.Model) -> None:
     Weights become (1, 4 * hidden, in), their four gates input, output, forget, cell and not input, forget, cell,
     output; the two biases become one, (1, 8 * hidden).
     """
-    rewriter = Rewriter(model)
+    editor = GraphEditor(model)
     for node in [node for node in model.graph if (node.domain, node.op_type) == ("edgebert", "LSTM")]:
         x, *held, lengths = node.inputs
         arrays = [value.const_value.numpy() for value in held if value is not None and value.const_value is not None]
         first, second, *biases = (np.concatenate([np.split(array, 4)[gate] for gate in GATES]) for array in arrays)
         name = held[0].name.removesuffix("weight_ih_l0") if held[0] is not None and held[0].name is not None else ""
         parts = {"weight_ih": first, "weight_hh": second, "bias": np.concatenate(biases)}
-        inputs = [rewriter.hold(f"{name}{part}", array[None]) for part, array in parts.items()]
+        inputs = [editor.initializer(f"{name}{part}", array[None]) for part, array in parts.items()]
         lstm = ir.Node("", "LSTM", [x, *inputs, lengths], attributes=list(node.attributes.values()))
-        rewriter.graph.insert_before(node, lstm)
-        rewriter.replace(node, lstm.outputs[0])
+        editor.graph.insert_before(node, lstm)
+        editor.replace(node, lstm.outputs[0])
 
 
 def strip(model: ir.Model) -> None:

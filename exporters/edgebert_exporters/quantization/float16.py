@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
@@ -107,7 +107,7 @@ class Converter:
     """Goes through the nodes of a graph in their order and gives each the numbers that it computes with."""
 
     def __init__(self, model: ir.Model, exclude: Collection[str]) -> None:
-        self.rewriter, self.exclude = Rewriter(model), frozenset(exclude)
+        self.editor, self.exclude = GraphEditor(model), frozenset(exclude)
         self.scoring = scoring(model.graph)
 
     def convert(self, node: ir.Node) -> None:
@@ -139,11 +139,11 @@ class Converter:
         if value.const_value is not None:
             return self.rounded(value)
         key = (value, wanted.name)
-        if key not in self.rewriter.made:
-            made = self.rewriter.add(before, "Cast", value, to=int(wanted))
+        if key not in self.editor.cache:
+            made = self.editor.insert(before, "Cast", value, to=int(wanted))
             made.type, made.shape = ir.TensorType(wanted), value.shape
-            self.rewriter.made[key] = (made,)
-        return self.rewriter.made[key][0]
+            self.editor.cache[key] = (made,)
+        return self.editor.cache[key][0]
 
     def rounded(self, value: ir.Value) -> ir.Value:
         """Return a constant as float16."""
@@ -154,11 +154,11 @@ class Converter:
                 f"{value.name} holds {array.flat[np.abs(array).argmax()]:.4g}, and float16 ends at {most:.0f}; leave "
                 f"it in float32 with --exclude {value.name}"
             )
-        return self.rewriter.hold(f"{value.name}.float16", array.astype(np.float16))
+        return self.editor.initializer(f"{value.name}.float16", array.astype(np.float16))
 
     def renamed(self, value: ir.Value, wanted: ir.DataType) -> ir.Value:
         """Return an output of the graph as float16 or float32, under the name that it had."""
-        name, graph = value.name, self.rewriter.graph
+        name, graph = value.name, self.editor.graph
         value.name = f"{name}.{value.dtype.name.lower()}" if value.dtype is not None else name
         node = ir.node("Cast", [value], attributes={"to": int(wanted)})
         graph.append(node)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.quantization.weight_discovery import Floats, Linear
 
 # Share of the difficulty that moves from the activations to the weights; 0.5 to 0.85 give nearly the same.
@@ -111,7 +111,7 @@ def rounding_of(linear: Linear, largest: Mapping[str, Floats], factor: Floats | 
     return bounded if bounded is not None and channels.max() >= bounded.least else Moving()
 
 
-def rewrite_columns(rewriter: Rewriter, linears: Sequence[Linear], largest: Mapping[str, Floats]) -> None:
+def rewrite_columns(editor: GraphEditor, linears: Sequence[Linear], largest: Mapping[str, Floats]) -> None:
     """Quantize layers that share one weight.
 
     ``largest`` has the largest magnitudes (in,) of the channels of their inputs on sample texts, by the names of the
@@ -125,61 +125,61 @@ def rewrite_columns(rewriter: Rewriter, linears: Sequence[Linear], largest: Mapp
     inside = all(linear.node.op_type == "Attention" for linear in linears) and all(
         isinstance(rounding, Fixed) for rounding in roundings
     )
-    held = rewriter.hold(f"{name}.int8", integers if inside else np.ascontiguousarray(integers.T))
+    held = editor.initializer(f"{name}.int8", integers if inside else np.ascontiguousarray(integers.T))
     for linear, rounding in zip(linears, roundings, strict=True):
         source = linear.input
         if factor is not None:
-            source = rewriter.add(linear.node, "Mul", source, rewriter.hold(f"{name}.smoothing", 1 / factor))
+            source = editor.insert(linear.node, "Mul", source, editor.initializer(f"{name}.smoothing", 1 / factor))
         if inside and isinstance(rounding, Fixed):
-            attention(rewriter, linear, source, held, scale, rounding)
+            attention(editor, linear, source, held, scale, rounding)
         else:
-            multiply(rewriter, linear, source, held, scale, rounding)
+            multiply(editor, linear, source, held, scale, rounding)
 
 
 def attention(
-    rewriter: Rewriter, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, fixed: Fixed
+    editor: GraphEditor, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, fixed: Fixed
 ) -> None:
     """Quantize the linear layer inside an attention, with an int8 weight ``held`` (in, out)."""
     node, mask = linear.node, linear.node.inputs[3]
-    step, zero = step_of(rewriter, linear.name, fixed), rewriter.hold("zero.128", np.array(128, np.uint8))
-    quantized = rewriter.add(node, "QuantizeLinear", source, step, zero)
-    scales = rewriter.hold(f"{linear.name}.scale", scale)
+    step, zero = step_of(editor, linear.name, fixed), editor.initializer("zero.128", np.array(128, np.uint8))
+    quantized = editor.insert(node, "QuantizeLinear", source, step, zero)
+    scales = editor.initializer(f"{linear.name}.scale", scale)
     inputs = [quantized, held, linear.bias, step, scales, mask, zero]
     made = ir.Node(CONTRIB, "QAttention", inputs, attributes=list(node.attributes.values()))
-    rewriter.graph.insert_before(node, made)
-    rewriter.replace(node, made.outputs[0])
+    editor.graph.insert_before(node, made)
+    editor.replace(node, made.outputs[0])
 
 
-def step_of(rewriter: Rewriter, name: str, fixed: Fixed) -> ir.Value:
+def step_of(editor: GraphEditor, name: str, fixed: Fixed) -> ir.Value:
     """Return the constant with the step of the inputs of the weight called ``name``."""
     step = np.array(fixed.step, np.float32)
-    return rewriter.hold(f"{name}.step.{step.tobytes().hex()}", step)
+    return editor.initializer(f"{name}.step.{step.tobytes().hex()}", step)
 
 
 def multiply(
-    rewriter: Rewriter, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, rounding: Rounding
+    editor: GraphEditor, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, rounding: Rounding
 ) -> None:
     """Multiply by an int8 weight ``held`` (out, in) with a scale (out,) for each of its rows."""
     node, name = linear.node, linear.name
-    scales = rewriter.hold(f"{name}.scale", scale)
-    zeros = rewriter.hold(f"{name}.zero", np.zeros(scale.shape, np.int8))
+    scales = editor.initializer(f"{name}.scale", scale)
+    zeros = editor.initializer(f"{name}.zero", np.zeros(scale.shape, np.int8))
     apart = linear.input.shape is not None and len(linear.input.shape) == 3  # batch and sequence
-    rows = rewriter.flat(node, source, linear.weight.shape[0]) if apart else source
+    rows = editor.flat(node, source, linear.weight.shape[0]) if apart else source
     if isinstance(rounding, Fixed):
-        step, zero = step_of(rewriter, name, rounding), rewriter.hold("zero.128", np.array(128, np.uint8))
-        inputs = [rewriter.add(node, "QuantizeLinear", rows, step, zero), step, zero, held, scales, zeros]
+        step, zero = step_of(editor, name, rounding), editor.initializer("zero.128", np.array(128, np.uint8))
+        inputs = [editor.insert(node, "QuantizeLinear", rows, step, zero), step, zero, held, scales, zeros]
         bias = whole_bias(linear, rounding.step * scale.astype(np.float64))
         if bias is not None:
-            inputs.append(rewriter.hold(f"{name}.bias.{step.name}", bias))
-        product = rewriter.add(node, "QGemm", *inputs, domain=CONTRIB, transB=1)
+            inputs.append(editor.initializer(f"{name}.bias.{step.name}", bias))
+        product = editor.insert(node, "QGemm", *inputs, domain=CONTRIB, transB=1)
     else:
-        quantized, steps, zero = row_by_row(rewriter, node, rows, rounding)
-        inputs = [quantized, rewriter.hold("one", np.array(1, np.float32)), zero, held, scales, zeros]
-        product = rewriter.add(node, "QGemm", *inputs, domain=CONTRIB, transB=1)
-        product, bias = rewriter.add(node, "Mul", product, steps), None
+        quantized, steps, zero = row_by_row(editor, node, rows, rounding)
+        inputs = [quantized, editor.initializer("one", np.array(1, np.float32)), zero, held, scales, zeros]
+        product = editor.insert(node, "QGemm", *inputs, domain=CONTRIB, transB=1)
+        product, bias = editor.insert(node, "Mul", product, steps), None
     if linear.bias is not None and bias is None:
-        product = rewriter.add(node, "Add", product, linear.bias)
-    rewriter.finish(node, product)
+        product = editor.insert(node, "Add", product, linear.bias)
+    editor.finish(node, product)
 
 
 def whole_bias(linear: Linear, unit: npt.NDArray[np.float64]) -> npt.NDArray[np.int32] | None:
@@ -193,22 +193,22 @@ def whole_bias(linear: Linear, unit: npt.NDArray[np.float64]) -> npt.NDArray[np.
 
 
 def row_by_row(
-    rewriter: Rewriter, before: ir.Node, rows: ir.Value, moving: Moving
+    editor: GraphEditor, before: ir.Node, rows: ir.Value, moving: Moving
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Return rows (n, dim) as uint8, the steps (n, 1) by which they were rounded, and what stands for zero.
 
     Layers that read the same rows share this.
     """
     key = (rows, f"{moving}")
-    if key not in rewriter.made:
-        sizes = rows if moving.floor is not None else rewriter.add(before, "Abs", rows)
-        largest = rewriter.add(before, "ReduceMax", sizes, rewriter.last_axis(), keepdims=0)  # (n,)
-        least = rewriter.hold(f"least.{moving.zero}", np.array(moving.least, np.float32))
-        unit = rewriter.hold(f"unit.{moving.zero}", np.array(1 / moving.steps, np.float32))
-        steps = rewriter.add(before, "Mul", rewriter.add(before, "Max", largest, least), unit)
-        zero = rewriter.hold(f"zero.{moving.zero}", np.array(moving.zero, np.uint8))
-        zeros = rewriter.add(before, "Expand", zero, rewriter.add(before, "Shape", steps))
-        quantized = rewriter.add(before, "QuantizeLinear", rows, steps, zeros, axis=0)
-        rewriter.made[key] = quantized, rewriter.add(before, "Unsqueeze", steps, rewriter.last_axis()), zero
-    quantized, column, zero = rewriter.made[key]
+    if key not in editor.cache:
+        sizes = rows if moving.floor is not None else editor.insert(before, "Abs", rows)
+        largest = editor.insert(before, "ReduceMax", sizes, editor.last_axis(), keepdims=0)  # (n,)
+        least = editor.initializer(f"least.{moving.zero}", np.array(moving.least, np.float32))
+        unit = editor.initializer(f"unit.{moving.zero}", np.array(1 / moving.steps, np.float32))
+        steps = editor.insert(before, "Mul", editor.insert(before, "Max", largest, least), unit)
+        zero = editor.initializer(f"zero.{moving.zero}", np.array(moving.zero, np.uint8))
+        zeros = editor.insert(before, "Expand", zero, editor.insert(before, "Shape", steps))
+        quantized = editor.insert(before, "QuantizeLinear", rows, steps, zeros, axis=0)
+        editor.cache[key] = quantized, editor.insert(before, "Unsqueeze", steps, editor.last_axis()), zero
+    quantized, column, zero = editor.cache[key]
     return quantized, column, zero

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.quantization.int8_per_channel import quantize_columns
 
 # Which inputs of a node are the matrices, that of the input and that of the state.
@@ -68,7 +68,7 @@ def matrix(node: ir.Node, place: int) -> npt.NDArray[np.float32] | None:
     return value.const_value.numpy()
 
 
-def quantize_lstm(rewriter: Rewriter, lstm: Lstm) -> None:
+def quantize_lstm(editor: GraphEditor, lstm: Lstm) -> None:
     """Put the LSTM with int8 weights in the place of one in float32."""
     node = lstm.node
     options: list[ir.Value | None] = [*node.inputs, *[None] * 8][:8]
@@ -76,10 +76,10 @@ def quantize_lstm(rewriter: Rewriter, lstm: Lstm) -> None:
     for number, (place, name) in enumerate(zip(MATRICES, lstm.names, strict=True)):
         columns = [quantize_columns(weight.T) for weight in lstm.weight(number)]  # of each direction
         integers, scale = (np.stack(parts) for parts in zip(*columns, strict=True))
-        options[place] = rewriter.hold(f"{name}.int8", integers)  # (directions, in, 4 * hidden)
+        options[place] = editor.initializer(f"{name}.int8", integers)  # (directions, in, 4 * hidden)
         zeros: npt.NDArray[Any] = np.zeros(scale.shape, np.int8)
-        scales += [rewriter.hold(f"{name}.scale", scale), rewriter.hold(f"{name}.zero", zeros)]
+        scales += [editor.initializer(f"{name}.scale", scale), editor.initializer(f"{name}.zero", zeros)]
     attributes = list(node.attributes.values())
     quantized = ir.Node(CONTRIB, "DynamicQuantizeLSTM", [*options, *scales], attributes=attributes)
-    rewriter.graph.insert_before(node, quantized)
-    rewriter.replace(node, quantized.outputs[0])
+    editor.graph.insert_before(node, quantized)
+    editor.replace(node, quantized.outputs[0])

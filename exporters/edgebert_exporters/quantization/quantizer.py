@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
@@ -145,40 +145,40 @@ class Quantizer:
             if self.scheme.form == FLOAT16:
                 to_half(model, plans[graph].skipped)
                 continue
-            rewriter, own = Rewriter(model), scheme_of(graph, self.scheme).form
+            editor, own = GraphEditor(model), scheme_of(graph, self.scheme).form
             for done, weight in enumerate(plans[graph].linears):
-                self.rewrite(rewriter, graph, weight, own if forms is None else forms[weight.name])
+                self.rewrite(editor, graph, weight, own if forms is None else forms[weight.name])
                 progress(f"quantize to {self.scheme.name}", done + 1, len(plans[graph].linears))
             for weight in plans[graph].tables:
-                self.rewrite_table(rewriter, graph, weight, weight.name in tied)
+                self.rewrite_table(editor, graph, weight, weight.name in tied)
             for lstm in plans[graph].lstms:
-                quantize_lstm(rewriter, lstm)
+                quantize_lstm(editor, lstm)
             RemoveUnusedNodesPass()(model)
             if all(node.domain != CONTRIB for node in model.graph):  # what is portable stays so
                 model.opset_imports.pop(CONTRIB)
         return models, Plan.merged(list(plans.values()))
 
-    def rewrite(self, rewriter: Rewriter, graph: str, weight: Weight, form: Form) -> None:
+    def rewrite(self, editor: GraphEditor, graph: str, weight: Weight, form: Form) -> None:
         """Give layers that share a weight the form that was chosen for it."""
         seen = self.watched[graph]
         if form.block:
-            rewrite_blocks(rewriter, weight.linears, self.blocks(graph, weight, form), form.bits)
+            rewrite_blocks(editor, weight.linears, self.blocks(graph, weight, form), form.bits)
         elif form.ranges:
             factor = static_factor(weight.linears, seen.channels())
-            rewrite_static(rewriter, weight.linears, *seen.histograms[weight.name].range_by(form.ranges), factor)
+            rewrite_static(editor, weight.linears, *seen.histograms[weight.name].range_by(form.ranges), factor)
         else:
-            rewrite_columns(rewriter, weight.linears, seen.channels())
+            rewrite_columns(editor, weight.linears, seen.channels())
 
-    def rewrite_table(self, rewriter: Rewriter, graph: str, weight: Weight, tied: bool) -> None:
+    def rewrite_table(self, editor: GraphEditor, graph: str, weight: Weight, tied: bool) -> None:
         """Quantize a table, and the layers that multiply by it; one that is ``tied`` has such in some graph."""
         seen, ranges = self.watched[graph], self.scheme.form.ranges
         if ranges:
             limits = seen.histograms[weight.name].range_by(ranges) if weight.linears else (0.0, 0.0)
-            rewrite_static_table(rewriter, weight, *limits)
+            rewrite_static_table(editor, weight, *limits)
         elif self.scheme.granularity == "channel" and tied:
-            rewrite_tied_rows(rewriter, weight, seen.channels())
+            rewrite_tied_rows(editor, weight, seen.channels())
         else:
-            rewrite_table(rewriter, weight, self.scheme.table_block)
+            rewrite_table(editor, weight, self.scheme.table_block)
 
     def blocks(self, graph: str, weight: Weight, form: Form) -> Blocks:
         """Return a weight in blocks, which takes long enough to be done once only."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.quantization.activation_ranges import uint8_steps
 from edgebert_exporters.quantization.embeddings import lookup_rows
 from edgebert_exporters.quantization.int8_per_channel import common_factor, quantize_columns
@@ -50,7 +50,7 @@ def capping(largest_input: Floats) -> Floats:
 
 
 def rewrite_static(
-    rewriter: Rewriter, linears: Sequence[Linear], low: float, high: float, factor: Floats | None = None
+    editor: GraphEditor, linears: Sequence[Linear], low: float, high: float, factor: Floats | None = None
 ) -> None:
     """Quantize layers that share one weight, whose inputs range from ``low`` to ``high``.
 
@@ -60,26 +60,26 @@ def rewrite_static(
     name, weight = linears[0].name, linears[0].weight
     step, _ = uint8_steps(low, high)
     integers, scale = static_columns(weight if factor is None else weight * factor[:, None], step, biases(linears))
-    held = rewriter.hold(f"{name}.int8", np.ascontiguousarray(integers.T))  # (out, in)
+    held = editor.initializer(f"{name}.int8", np.ascontiguousarray(integers.T))  # (out, in)
     for linear in linears:
         source = linear.input
         if factor is not None:
-            source = rewriter.add(linear.node, "Mul", source, rewriter.hold(f"{name}.smoothing", 1 / factor))
-        multiply(rewriter, linear, source, held, scale, (low, high))
+            source = editor.insert(linear.node, "Mul", source, editor.initializer(f"{name}.smoothing", 1 / factor))
+        multiply(editor, linear, source, held, scale, (low, high))
 
 
-def rewrite_static_table(rewriter: Rewriter, weight: Weight, low: float = 0, high: float = 0) -> None:
+def rewrite_static_table(editor: GraphEditor, weight: Weight, low: float = 0, high: float = 0) -> None:
     """Quantize a table of embeddings (rows, dim) to int8 with a scale for each row, in standard operators.
 
     Layers that multiply by it have inputs from ``low`` to ``high``, and multiply by the very same bytes.
     """
     step, _ = uint8_steps(low, high)
     integers, scale = static_columns(weight.tables[0].weight.T, step, biases(weight.linears))
-    held = rewriter.hold(f"{weight.name}.int8", np.ascontiguousarray(integers.T))  # (rows, dim)
+    held = editor.initializer(f"{weight.name}.int8", np.ascontiguousarray(integers.T))  # (rows, dim)
     for table in weight.tables:
-        lookup_rows(rewriter, table, held, rewriter.hold(f"{weight.name}.scale", scale))
+        lookup_rows(editor, table, held, editor.initializer(f"{weight.name}.scale", scale))
     for linear in weight.linears:
-        multiply(rewriter, linear, linear.input, held, scale, (low, high))
+        multiply(editor, linear, linear.input, held, scale, (low, high))
 
 
 def biases(linears: Sequence[Linear]) -> list[Floats]:
@@ -104,26 +104,26 @@ def static_columns(weight: Floats, step: float, biases: Sequence[Floats]) -> tup
 
 
 def multiply(
-    rewriter: Rewriter, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, limits: tuple[float, float]
+    editor: GraphEditor, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, limits: tuple[float, float]
 ) -> None:
     """Multiply ``source`` by the int8 weight ``held`` (out, in), with ``scale`` (out,), and add the bias."""
     node, name, (dim, out) = linear.node, linear.name, linear.weight.shape
     step, zero = uint8_steps(*limits)
-    rows = rewriter.flat(node, source, dim) if node.op_type == "Attention" else source
+    rows = editor.flat(node, source, dim) if node.op_type == "Attention" else source
     grid = (
-        rewriter.hold(f"{name}.step", np.array(step, np.float32)),
-        rewriter.hold(f"zero.{zero}", np.array(zero, np.uint8)),
+        editor.initializer(f"{name}.step", np.array(step, np.float32)),
+        editor.initializer(f"zero.{zero}", np.array(zero, np.uint8)),
     )
-    rounded = rewriter.add(node, "DequantizeLinear", rewriter.add(node, "QuantizeLinear", rows, *grid), *grid)
-    columns = rewriter.hold(f"{name}.scale", scale), rewriter.hold(f"zeros.{out}", np.zeros(out, np.int8))
-    inputs = [rounded, rewriter.add(node, "DequantizeLinear", held, *columns, axis=0)]
+    rounded = editor.insert(node, "DequantizeLinear", editor.insert(node, "QuantizeLinear", rows, *grid), *grid)
+    columns = editor.initializer(f"{name}.scale", scale), editor.initializer(f"zeros.{out}", np.zeros(out, np.int8))
+    inputs = [rounded, editor.insert(node, "DequantizeLinear", held, *columns, axis=0)]
     constant = None if linear.bias is None else linear.bias.const_value
     if linear.bias is not None and constant is not None:
         units = scale * np.float32(step)
         whole = np.rint(constant.numpy() / units.astype(np.float64)).astype(np.int32)
-        bias = rewriter.hold(f"{linear.bias.name}.int32", whole), rewriter.hold(f"{name}.bias_scale", units)
-        inputs.append(rewriter.add(node, "DequantizeLinear", *bias, axis=0))
-    product = rewriter.add(node, "Gemm", *inputs, transB=1)
+        bias = editor.initializer(f"{linear.bias.name}.int32", whole), editor.initializer(f"{name}.bias_scale", units)
+        inputs.append(editor.insert(node, "DequantizeLinear", *bias, axis=0))
+    product = editor.insert(node, "Gemm", *inputs, transB=1)
     if linear.bias is not None and constant is None:
-        product = rewriter.add(node, "Add", product, linear.bias)
-    rewriter.finish(node, product)
+        product = editor.insert(node, "Add", product, linear.bias)
+    editor.finish(node, product)

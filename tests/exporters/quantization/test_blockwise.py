@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.quantization.blockwise import (
     BLOCK_SIZES,
     Blocks,
@@ -208,7 +208,7 @@ def test_product_is_that_of_the_stored_numbers(bits: int, block: int, asymmetric
     blocks = quantize_blocks(weight.T, bits, block, asymmetric)
     for bias in (rng.standard_normal(64).astype(np.float32), None):
         model = graph(weight, bias)
-        rewrite_blocks(Rewriter(model), list(linears(model)), blocks, bits)
+        rewrite_blocks(GraphEditor(model), list(linears(model)), blocks, bits)
         session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
         x = rng.standard_normal((9, 100)).astype(np.float32)
         found = session.run(None, {"x": x})[0]

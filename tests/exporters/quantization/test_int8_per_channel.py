@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors import safe_open
 
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.quantization.embeddings import rewrite_table, rewrite_tied_rows
 from edgebert_exporters.quantization.int8_per_channel import (
     BOUNDED,
@@ -102,9 +102,9 @@ def run(model: ir.Model, x: Floats, optimize: bool = True) -> Floats:
 
 
 def quantized(model: ir.Model, largest: Floats) -> ir.Model:
-    rewriter = Rewriter(model)
+    editor = GraphEditor(model)
     for linear in list(linears(model)):
-        rewrite_columns(rewriter, [linear], {linear.input_name: largest})
+        rewrite_columns(editor, [linear], {linear.input_name: largest})
     return model
 
 
@@ -217,7 +217,7 @@ def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
         name="g",
     )
     model = ir.Model(body, ir_version=10)
-    rewrite_tied_rows(Rewriter(model), weights(model)["t"], {"rows": np.abs(weight).max(0)})
+    rewrite_tied_rows(GraphEditor(model), weights(model)["t"], {"rows": np.abs(weight).max(0)})
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
     logits, rows = session.run(None, {"x": np.arange(50)})
     integers, scale = quantize_columns(weight.T)
@@ -239,9 +239,9 @@ def test_table_is_close_row_by_row(tmp_path: Path) -> None:
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     body = ir.Graph([ids], list(node.outputs), nodes=[node], initializers=[held], opset_imports={"": 21}, name="g")
     model = ir.Model(body, ir_version=10)
-    rewriter = Rewriter(model)
+    editor = GraphEditor(model)
     for table in weights(model).values():
-        rewrite_table(rewriter, table)
+        rewrite_table(editor, table)
     found = run(model, np.arange(300))  # type: ignore[arg-type]
     error = np.abs(found - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)
     assert 0 < error.max() <= 0.5 / 127 * 1.01

@@ -15,7 +15,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.bert.heads import SentenceEncoder
 from edgebert.models.elmo.model import Elmo, ElmoConfig
-from edgebert_exporters.graphs.graph_editor import CONTRIB, Rewriter
+from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.quantization.int8_per_channel import quantize_columns
@@ -67,9 +67,9 @@ def session(model: ir.Model, exact: bool = False) -> ort.InferenceSession:
 
 
 def quantized(model: ir.Model) -> ir.Model:
-    rewriter = Rewriter(model)
+    editor = GraphEditor(model)
     for lstm in lstms(model):
-        quantize_lstm(rewriter, lstm)
+        quantize_lstm(editor, lstm)
     RemoveUnusedNodesPass()(model)
     return model
 

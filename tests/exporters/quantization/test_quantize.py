@@ -119,9 +119,9 @@ def test_numbers_that_are_not_finite_never_become_a_bundle(
 ) -> None:
     real = rewrite_columns
 
-    def infinite(rewriter: Any, uses: Any, largest: Any) -> None:
-        real(rewriter, uses, largest)
-        scale = rewriter.graph.initializers[f"{uses[0].name}.scale"]
+    def infinite(editor: Any, uses: Any, largest: Any) -> None:
+        real(editor, uses, largest)
+        scale = editor.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy() * np.float32(np.inf), name=scale.name)
 
     monkeypatch.setattr(rewriting_module, "rewrite_columns", infinite)
@@ -135,9 +135,9 @@ def test_broken_quantization_never_becomes_a_bundle(
 ) -> None:
     real = rewrite_columns
 
-    def wrong(rewriter: Any, uses: Any, largest: Any) -> None:
-        real(rewriter, uses, largest)
-        scale = rewriter.graph.initializers[f"{uses[0].name}.scale"]
+    def wrong(editor: Any, uses: Any, largest: Any) -> None:
+        real(editor, uses, largest)
+        scale = editor.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy()[::-1].copy(), name=scale.name)
 
     monkeypatch.setattr(rewriting_module, "rewrite_columns", wrong)

@@ -21,7 +21,7 @@ from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_factory import CONFIGS
 from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert_exporters import export_checkpoint
-from edgebert_exporters.graphs.graph_editor import Rewriter
+from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
 from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
@@ -59,13 +59,13 @@ def quantized(bundle: Bundle, batches: Sequence[Batch], method: str, folder: Pat
                 shown[linear.input_name].append(seen[weight.name])
         shows = {name: Several(observers) for name, observers in shown.items()}
         observe(bundle.path, bundle.manifest, name, shows, batches)
-        rewriter = Rewriter(model)
+        editor = GraphEditor(model)
         for weight in shared:
             limits = seen[weight.name].range_by(method)
             if weight.tables:
-                rewrite_static_table(rewriter, weight, *limits)
+                rewrite_static_table(editor, weight, *limits)
             else:
-                rewrite_static(rewriter, weight.linears, *limits, factors[weight.name])
+                rewrite_static(editor, weight.linears, *limits, factors[weight.name])
         RemoveUnusedNodesPass()(model)
         ir.save(ir.external_data.load_to_model(model), folder / bundle.manifest.graphs[name].file)
     return models
