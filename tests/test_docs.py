@@ -1,21 +1,30 @@
-"""Every command and every Python block of docs/ runs, on tiny bundles of random weights."""
+"""Every command and every Python block of docs/ runs, links lead somewhere, and the glossary has every term."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import edgebert
+from edgebert.cli import COMMANDS, main
 from edgebert.cli.request import VERBS
-from tests.support.documents import ROOT, blocks, commands, run
+from tests.support.documents import DOCS, README, ROOT, blocks, broken_links, commands, named_paths, prose, run
 
-TASKS = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
-GENERATION = (ROOT / "docs" / "generation.md").read_text(encoding="utf-8")
-TRANSLATION = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
+TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
+GENERATION = (DOCS / "generation.md").read_text(encoding="utf-8")
+TRANSLATION = (DOCS / "translation.md").read_text(encoding="utf-8")
+GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 # The tasks that have a page of their own.
 PAGES = {"generate": GENERATION, "translate": TRANSLATION}
+# The pages whose commands other files run: the README's test, and that of benchmarks/quality.py.
+RUN_ELSEWHERE = {"demo.md", "bundle.md", "quantization.md"}
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+# The folders from which documents name files.
+ROOTS = (ROOT, ROOT / "edgebert", ROOT / "runtime" / "edgebert_runtime", ROOT / "exporters" / "edgebert_exporters")
 BUNDLES = {
     "sentiment.bundle": "classify",
     "nsp.bundle": "next-sentence",
@@ -29,11 +38,20 @@ BUNDLES = {
     "mt.bundle": "translate",
 }
 CONTEXT = "the cat sat on a mat in the farm. they ran in rain and sun to the ship in the moon."
+# Options whose help text needs no term, and those that mean the same in every program.
+PLAIN = {
+    *("--help", "--verbose", "--debug", "--json", "--force", "--input", "--output", "--device", "--threads"),
+    *("--allow-pickle", "--labels", "--max-batch-tokens"),
+}
+# The commands whose options are terms of the field.
+TECHNICAL = ("export", "quantize", "embed", "generate", "translate")
+MOST_SENTENCES = 4
+MOST_WORDS = 30
 
 
 @pytest.fixture(scope="module")
 def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a bundle under each name that the document uses, and its text files."""
+    """Return a folder with a bundle under each name that the documents use, and their text files."""
     folder = tmp_path_factory.mktemp("docs")
     for name, task in BUNDLES.items():
         (folder / name).symlink_to(task_bundle(task))
@@ -43,6 +61,7 @@ def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_every_command_runs(folder: Path) -> None:
     seen: set[str] = set()
     for command, shown in commands("".join([TASKS, *PAGES.values()])):
@@ -65,6 +84,16 @@ def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, 
         exec(script, names)
 
 
+def test_no_page_has_commands_that_no_test_runs() -> None:
+    here = {"tasks.md", "generation.md", "translation.md"}
+    for page in DOCS.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        if commands(text):
+            assert page.name in here | RUN_ELSEWHERE, page.name
+        if blocks(text, "python"):
+            assert page.name in here, page.name
+
+
 def test_every_task_is_documented() -> None:
     for task, verb in VERBS.items():
         if task in PAGES:
@@ -72,3 +101,85 @@ def test_every_task_is_documented() -> None:
             continue
         assert f"| {task} |" in TASKS
         assert f"$ edgebert {verb} " in TASKS or f"| edgebert {verb} " in TASKS
+
+
+def test_the_documents_say_where_each_bundle_comes_from() -> None:
+    sources = dict[str, str]()
+    for line in TASKS.splitlines():
+        if line.startswith("| `") and ".bundle` " in line:
+            names, source = line.strip("| ").split(" | ")
+            sources |= dict.fromkeys(re.findall(r"`([\w.]+)`", names), source)
+    assert set(sources) == {name for name, task in BUNDLES.items() if task not in PAGES}
+    scripts = {script for source in sources.values() for script in re.findall(r"python (samples/\w+\.py)", source)}
+    assert len(scripts) >= 4
+    assert all((ROOT / script).is_file() for script in scripts)
+    for name, task in BUNDLES.items():
+        if task in PAGES:
+            checkpoint = re.search(rf"`edgebert export (samples/\w+) {name}`", PAGES[task])
+            assert checkpoint
+            assert (ROOT / checkpoint[1] / "config.json").is_file()
+
+
+def test_the_first_limit_of_fidelity_is_one_that_minilm_keeps() -> None:
+    text = (DOCS / "quantization.md").read_text(encoding="utf-8")
+    shown = re.search(r"cosine to float32 ([\d.]+)", (DOCS / "demo.md").read_text(encoding="utf-8"))
+    limits = [re.search(r"--min-\w+ ([\d.]+)", command) for command, _ in commands(text)]
+    assert shown
+    assert limits[0]
+    assert float(limits[0][1]) < float(shown[1])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[document.name for document in DOCUMENTS])
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    assert broken_links(document) == []
+    for path in named_paths(document.read_text(encoding="utf-8")):
+        assert path.startswith(("X/", "FOLDER/")) or any((root / path).exists() for root in ROOTS), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[document.name for document in DOCUMENTS])
+def test_no_sentence_has_what_for_a_subject(document: Path) -> None:
+    assert re.findall(r"(?:^|[.:;|*]\s+)(What \w+ \w+)(?![^.]*\?)", prose(document.read_text(encoding="utf-8"))) == []
+
+
+def entries() -> dict[str, str]:
+    """Return the definition of each term of the glossary."""
+    parts = re.split(r"^## (.+)$", GLOSSARY, flags=re.M)[1:]
+    return {term: " ".join(text.split()) for term, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def options_of(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the long options of commands, those of no importance to the field left out."""
+    for name in names:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                yield from (option for option in parameter.opts if option.startswith("--") and option not in PLAIN)
+
+
+def test_terms_are_in_order_and_their_definitions_short() -> None:
+    terms = list(entries())
+    assert terms == sorted(terms, key=str.lower)
+    for term, text in entries().items():
+        sentences = re.split(r"(?<=[.)])\s+(?=[A-Z`0-9])", text)
+        assert 1 <= len(sentences) <= MOST_SENTENCES, term
+        assert all(len(sentence.split()) <= MOST_WORDS for sentence in sentences), term
+
+
+@pytest.mark.parametrize("command", TECHNICAL)
+def test_the_glossary_has_every_option(command: str) -> None:
+    missing = [option for option in options_of((command,)) if not re.search(rf"{option}(?![a-z-])", GLOSSARY)]
+    assert missing == []
+
+
+def test_every_option_of_the_documents_exists() -> None:
+    known = {option for name in COMMANDS for option in options_of((name,))} | PLAIN
+    known |= {
+        option
+        for name in COMMANDS
+        for parameter in (main.get_command(click.Context(main), name) or main).params
+        for option in parameter.secondary_opts
+    }
+    for document in DOCUMENTS:
+        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text(encoding="utf-8"))):
+            assert option in known | {"--write", "--quick", "--model", "--version"}, f"{document.name}: {option}"

@@ -26,9 +26,8 @@ from edgebert.cli import main
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.quantization.schemes import SCHEMES
 from edgebert_exporters.reports.metrics import perplexity, ratio
-from tests.support.documents import ROOT, commands, run
+from tests.support.documents import ROOT, assert_same, commands, run
 from tests.support.tiny_tokenizers import VOCAB
-from tests.test_readme import assert_same
 
 DOCUMENT = ROOT / "docs" / "quantization.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every command of the README runs, and prints what stands below it but for the figures."""
+"""Every command of the README, docs/demo.md and docs/bundle.md runs, and prints the lines below it but for figures."""
 
 from __future__ import annotations
 
@@ -9,27 +9,17 @@ from pathlib import Path
 import pytest
 from fetch_minilm import fetch
 
-from tests.support.documents import ROOT, blocks, commands, run
+from edgebert.checkpoints.config.head_tables import HEADS
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.cli.request import VERBS
+from tests.support.documents import DOCS, README, ROOT, assert_same, blocks, commands, run
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXT = README.read_text(encoding="utf-8")
+MOST_LINES = 150
+# A screen: install, five commands with their output and five lines of Python stand on the first one.
+SCREEN = 45
 # What these targets of make run at the end. The demonstration runs here; this test is a part of the other two.
 MAKE = {"make demo": "samples/demo.py", "make test": "-m pytest -n auto --dist loadfile", "make check": "lint-imports"}
-CUT = " ..."
-
-
-def skeleton(line: str) -> str:
-    """Return a line without its figures."""
-    return re.sub(r"\s+", " ", re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", line)).strip()
-
-
-def assert_same(found: list[str], written: list[str], command: str) -> None:
-    """Compare what a command printed with what the README says it prints."""
-    assert len(found) == len(written), f"{command} prints {len(found)} lines, the README shows {len(written)}"
-    for line, expected in zip(found, written, strict=True):
-        if expected.endswith(CUT):
-            assert skeleton(line).startswith(skeleton(expected.removesuffix(CUT)))
-        else:
-            assert skeleton(line) == skeleton(expected)
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +34,88 @@ def folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
     return folder
 
 
+@pytest.fixture(scope="module")
+def outputs(folder: Path) -> list[tuple[str, list[str], list[str]]]:
+    """Return each command of the README that makes something, with what it prints and what stands below it."""
+    return [
+        (command, run(command, folder), shown)
+        for command, shown in commands(TEXT)
+        if command not in MAKE and not command.startswith("pip install")
+    ]
+
+
 @pytest.mark.network
 @pytest.mark.slow
-def test_every_command_prints_what_the_readme_shows(folder: Path) -> None:
-    seen = 0
-    for command, written in commands(README):
-        if command.startswith("pip install"):
-            assert "[cpu,export]" in command  # tests/test_wheel.py installs
-            continue
-        if command in MAKE:
-            recipe = run(f"make --no-print-directory -n {command.split()[1]}", ROOT)[-1]
-            assert recipe.endswith(MAKE[command])
-            if command != "make demo":
-                continue
-            command = f"python {MAKE[command]}"
-        assert_same(run(command, folder), written, command)
-        seen += 1
-    assert seen >= 7
-    (script,) = blocks(README, "python")
-    assert run(f"python -c {shlex.quote(script)}", folder) == ["(3, 384) True"]
+@pytest.mark.timeout(3600)
+def test_every_command_prints_what_the_readme_shows(
+    outputs: list[tuple[str, list[str], list[str]]], folder: Path
+) -> None:
+    assert len(outputs) >= 4
+    for command, printed, shown in outputs:
+        assert shown, command
+        assert_same(printed, shown, command)
+    (script,), (shown_below,) = blocks(TEXT, "python"), blocks(TEXT, "text")
+    assert run(f"python -c {shlex.quote(script)}", folder) == shown_below.splitlines()
 
 
-def test_readme_opens_with_what_sets_everything_up() -> None:
-    first = [command for command, _ in commands(README)][:2]
-    assert first == ["make demo", "make test"]
-    assert set(MAKE) <= {command for command, _ in commands(README)}
-    assert README.index("$ make demo") < README.index("## ")
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("page", ["demo.md", "bundle.md"])
+def test_every_command_of_the_pages_that_continue_it(
+    outputs: list[tuple[str, list[str], list[str]]], folder: Path, page: str
+) -> None:
+    assert outputs
+    shown_commands = commands((DOCS / page).read_text(encoding="utf-8"))
+    assert shown_commands
+    for command, shown in shown_commands:
+        script = f"python {MAKE[command]}" if command in MAKE else command
+        assert_same(run(script, folder), shown, command)
+
+
+def test_readme_is_short_and_its_first_screen_has_shell_and_python() -> None:
+    lines = TEXT.splitlines()
+    assert len(lines) <= MOST_LINES
+    screen = "\n".join(lines[:SCREEN])
+    assert [command.split()[0] for command, _ in commands(screen)] == ["pip", "python", *["edgebert"] * 3]
+    (script,) = blocks(screen, "python")
+    assert len(script.splitlines()) <= 5
+    assert blocks(screen, "text")
+    install = commands(screen)[0][0]
+    assert "[cpu,export]" in install  # tests/test_wheel.py installs
+
+
+def test_the_targets_of_make_run_what_they_should() -> None:
+    assert set(MAKE) <= {command for command, _ in commands(TEXT)}
+    assert "make demo" in {command for command, _ in commands((DOCS / "demo.md").read_text(encoding="utf-8"))}
+    for command, end in MAKE.items():
+        assert run(f"make --no-print-directory -n {command.split()[1]}", ROOT)[-1].endswith(end)
 
 
 def test_continuous_integration_calls_the_same_commands() -> None:
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("make")] == ["make check", "make test"]
+
+
+def test_the_table_of_tasks_has_every_task_with_its_command() -> None:
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| `edgebert ([a-z-]+)", TEXT, flags=re.M))
+    assert rows == VERBS
+
+
+def test_the_table_of_models_has_every_type_with_its_tasks() -> None:
+    table = TEXT.partition("\n## Models\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    types = {name: row for row in rows for name in re.findall(r"`([\w-]+)`", row[0]) if name != "model_type"}
+    assert set(types) == set(MODEL_TYPES)
+    encoder = [task for task in VERBS if task not in ("generate", "translate")]
+    for name, (_, _, tasks) in types.items():
+        expected = {MODEL_TYPES[name].bare, *HEADS[name]}
+        if tasks.startswith("the first eight"):
+            assert expected == set(encoder), name
+        elif tasks.startswith("the same without"):
+            assert expected == set(encoder) - set(re.findall(r"`([\w-]+)`", tasks)), name
+        elif ";" not in tasks:
+            assert expected == set(re.findall(r"`([\w-]+)`", tasks)), name
 
 
 def test_every_command_line_option_named_in_the_readme_exists() -> None:
@@ -83,5 +124,5 @@ def test_every_command_line_option_named_in_the_readme_exists() -> None:
     from edgebert.cli import COMMANDS, main
 
     helps = [CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS]
-    for option in set(re.findall(r"`(--[a-z-]+)", README)) - {"--help"}:
+    for option in set(re.findall(r"`(--[a-z-]+)", TEXT)) - {"--help"}:
         assert any(option in text for text in helps), option
