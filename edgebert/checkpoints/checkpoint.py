@@ -27,6 +27,7 @@ from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
+from edgebert_runtime.task_specs import TASKS
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
 LANGUAGE_SETTINGS = ("languages", "language_style", "source_language", "target_language")
@@ -101,7 +102,7 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open the checkpoint in ``folder`` and check everything but the values of the weights.
 
-    ``task`` is one of ``head_names.TASKS``; without it the folder decides. ``allow_pickle`` has pickles of PyTorch
+    ``task`` is one of ``task_specs.TASKS``; without it the folder decides. ``allow_pickle`` has pickles of PyTorch
     read where there is no safetensors file, and then as tensors and nothing else. ``problem`` and ``labels`` go
     before what config.json says of the outputs.
 
@@ -125,7 +126,7 @@ def open_checkpoint(
         fits = attempt(problems, fit, model, weights)
         ignored = fits.ignored if fits else None
     decoding: tuple[dict[str, Any], list[str]] | None = ({}, [])
-    if config and found and found.task in ("generate", "translate"):
+    if config and found and TASKS[found.task].generative:
         decoding = attempt(problems, read_decoding, files, config)
     texts = attempt(problems, read_texts, files, config, sentence.lowercase, decoding[0] if decoding else {})
     if found and texts:

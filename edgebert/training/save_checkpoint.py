@@ -28,6 +28,7 @@ from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.pretraining import BertPreTraining
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import TASKS
 
 
 def save_checkpoint(
@@ -88,7 +89,7 @@ def publish(model: Reference | BertPreTraining, model_type: str, task: str) -> d
             raise InputError(f"models of the type {model_type} have no head for {', '.join(lacking)}; give 'bert'")
         parts = [publish(model.with_head(each), model_type, each) for each in model.heads]
         return {name: tensor for part in parts for name, tensor in part.items()}
-    if task in ("embed", "translate"):
+    if not TASKS[task].own_head:
         return to_published(model.state_dict(), model_type)
     heads = HEADS[model_type][task]
     head = model.head.config if isinstance(model, HeadedBert) else None

@@ -15,6 +15,7 @@ from edgebert_exporters.verification.parity import TOLERANCE, batches_of, check_
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.session.session import Runnable
+from edgebert_runtime.task_specs import TASKS
 
 
 def verify_bundle(
@@ -64,11 +65,10 @@ def against_checkpoint(
     progress: Progress,
 ) -> dict[str, Any]:
     """Compare a session with the reference that the checkpoint holds."""
-    from edgebert_exporters.graphs.task_models import OPTIONS
     from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
 
     manifest = bundle.manifest
-    options = {name: manifest.settings[name] for name in OPTIONS[manifest.task]}
+    options = {name: manifest.settings[name] for name in TASKS[manifest.task].options}
     reference = reference_of(load_reference(checkpoint, task=manifest.task, allow_pickle=allow_pickle, **options))
     if manifest.weights.scheme == "fp32":
         return check_reference(bundle.path, session, reference, manifest, progress)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-TASKS = (
-    "embed", "classify", "next-sentence", "rerank", "multiple-choice", "tag", "answer", "fill-mask", "generate",
-    "translate",
-)  # fmt: skip
+from edgebert_runtime.task_specs import MULTIPLE_CHOICE, TRANSLATE
 
 # The activation of config.json, in the place of a name.
 HIDDEN_ACT = "hidden_act"
@@ -56,7 +53,7 @@ ALBERT_CLASSIFIER = HeadNames("first", "classifier", "pooler", "tanh")
 ROBERTA_HEADS: dict[str, tuple[HeadNames, ...]] = {
     "classify": (ROBERTA_CLASSIFIER, MEAN),
     "rerank": (ROBERTA_CLASSIFIER,),
-    "multiple-choice": (POOLED,),
+    MULTIPLE_CHOICE: (POOLED,),
     "tag": (TOKENS,),
     "answer": (SPANS,),
     "fill-mask": (vocabulary("lm_head.decoder", "lm_head.dense", "gelu", "lm_head.layer_norm", "lm_head.bias"),),
@@ -67,7 +64,7 @@ GPT2_HEADS: dict[str, tuple[HeadNames, ...]] = {
     "generate": (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
 }
 SEQ2SEQ_HEADS: dict[str, tuple[HeadNames, ...]] = {
-    "translate": (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
+    TRANSLATE: (HeadNames("chosen", "lm_head", bias=False, vocabulary=True),),
 }
 
 # The heads that serve a task, the first that a checkpoint has being taken.
@@ -76,7 +73,7 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
         "classify": (POOLED, MEAN),
         "next-sentence": (HeadNames("first", "cls.seq_relationship", "pooler.dense", "tanh"),),
         "rerank": (POOLED,),
-        "multiple-choice": (POOLED,),
+        MULTIPLE_CHOICE: (POOLED,),
         "tag": (TOKENS,),
         "answer": (SPANS,),
         "fill-mask": (
@@ -95,7 +92,7 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
     "distilbert": {
         "classify": (DISTILBERT_CLASSIFIER, MEAN),
         "rerank": (DISTILBERT_CLASSIFIER,),
-        "multiple-choice": (DISTILBERT_CLASSIFIER,),
+        MULTIPLE_CHOICE: (DISTILBERT_CLASSIFIER,),
         "tag": (TOKENS,),
         "answer": (SPANS,),
         "fill-mask": (
@@ -105,7 +102,7 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
     "electra": {
         "classify": (ELECTRA_CLASSIFIER,),
         "rerank": (ELECTRA_CLASSIFIER,),
-        "multiple-choice": (
+        MULTIPLE_CHOICE: (
             HeadNames(
                 "first",
                 "classifier",
@@ -139,7 +136,7 @@ HEADS: dict[str, dict[str, tuple[HeadNames, ...]]] = {
         "classify": (ALBERT_CLASSIFIER,),
         "next-sentence": (HeadNames("first", "sop_classifier.classifier", "pooler", "tanh"),),
         "rerank": (ALBERT_CLASSIFIER,),
-        "multiple-choice": (ALBERT_CLASSIFIER,),
+        MULTIPLE_CHOICE: (ALBERT_CLASSIFIER,),
         "tag": (TOKENS,),
         "answer": (SPANS,),
         "fill-mask": (
@@ -163,14 +160,6 @@ OTHER_HEADS: dict[str, tuple[str, ...]] = {
     "mbart": ("classification_head", "qa_outputs"),
 }
 
-# How many outputs the last layer of a task has; any number where it is not listed.
-OUTPUTS: dict[str, tuple[int, ...]] = {
-    "next-sentence": (2,),
-    "rerank": (1, 2),
-    "multiple-choice": (1,),
-    "answer": (2,),
-}
-
 # The endings of the names of architectures in config.json, and the task of each.
 ARCHITECTURES: dict[str, str] = {
     "ForMaskedLM": "fill-mask",
@@ -179,14 +168,14 @@ ARCHITECTURES: dict[str, str] = {
     "ForSequenceClassification": "classify",
     "ForTokenClassification": "tag",
     "ForQuestionAnswering": "answer",
-    "ForMultipleChoice": "multiple-choice",
-    "ForConditionalGeneration": "translate",
+    "ForMultipleChoice": MULTIPLE_CHOICE,
+    "ForConditionalGeneration": TRANSLATE,
 }
 EXCEPTIONS = {
     "ElectraForPreTraining": "tag",
     "GPT2LMHeadModel": "generate",
     "GPT2DoubleHeadsModel": "generate",
-    "MarianMTModel": "translate",
+    "MarianMTModel": TRANSLATE,
 }
 
 # The parts of a pooler, which a head may read and which is no head by itself.

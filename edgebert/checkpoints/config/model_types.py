@@ -28,6 +28,7 @@ from edgebert.checkpoints.config.name_tables import (
     SEQ2SEQ_FIELDS,
     SEQ2SEQ_TENSORS,
 )
+from edgebert_runtime.task_specs import TRANSLATE
 
 # Keys of any type that change what is computed, with the values under which it is what our model computes.
 REQUIRED: dict[str, tuple[Any, ...]] = {
@@ -102,7 +103,7 @@ ROBERTA = ModelType(prefix="roberta.", tensors=BERT_TENSORS, pads=1)
 # Any encoder and decoder, as they are trained here.
 SEQ2SEQ = ModelType(
     family="seq2seq",
-    bare="translate",
+    bare=TRANSLATE,
     prefix="model.",
     tensors=SEQ2SEQ_TENSORS,
     buffers=SEQ2SEQ_BUFFERS,

@@ -16,9 +16,7 @@ from edgebert.checkpoints.config.head_tables import (
     EXCEPTIONS,
     HEADS,
     HIDDEN_ACT,
-    OUTPUTS,
     POOLER,
-    TASKS,
     HeadNames,
     head_prefixes,
 )
@@ -38,6 +36,7 @@ from edgebert.models.bert.model import BertConfig
 from edgebert.models.elmo.model import ElmoConfig
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, ConfigError
+from edgebert_runtime.task_specs import TASKS
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,9 @@ class Candidates:
     def fits(self, task: str) -> HeadNames | None:
         """Return the head for ``task`` that is there as a whole and has as many outputs as the task needs."""
         whole = [head for head in self.heads(task) if not self.missing(head)]
-        return next((head for head in whole if self.outputs(head) in OUTPUTS.get(task, (self.outputs(head),))), None)
+        return next(
+            (head for head in whole if self.outputs(head) in (TASKS[task].head_widths or (self.outputs(head),))), None
+        )
 
     def tasks(self) -> list[str]:
         """Return the tasks that the tensors fit."""
@@ -150,14 +151,15 @@ def read_task(
     """
     there = Candidates.of(model, weights)
     found = task or ("embed" if pools else find_task(there))
-    for given, value, tasks in (("problem", problem, ("classify",)), ("labels", labels, ("classify", "tag"))):
-        if value is not None and found not in tasks:
-            raise ConfigError(f"{given} was given, which {found} does not have; only {' and '.join(tasks)}")
+    for option, value in (("problem", problem), ("labels", labels)):
+        if value is not None and option not in TASKS[found].options:
+            owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
+            raise ConfigError(f"{option} was given, which {found} does not have; only {owners}")
     if found == there.bare == "embed":
         return TaskHead("embed")
     names = find_head(there, found)
-    if found == "translate":
-        return TaskHead("translate")  # the head is a part of the model
+    if not TASKS[found].own_head:
+        return TaskHead(found)  # the head is a part of the model
     config = head_config(names, model.model, there.outputs(names), there.tied)
     made, notes = read_labels(model.data, found, config, labels)
     return TaskHead(
@@ -231,7 +233,7 @@ def find_head(there: Candidates, task: str) -> HeadNames:
         nearest = min(heads, key=lambda head: len(there.missing(head)))
         if missing := there.missing(nearest):
             raise CheckpointError(f"tensors missing for {task}: {some(missing)}; {fitting}")
-        wanted = " or ".join(map(str, OUTPUTS[task]))
+        wanted = " or ".join(map(str, TASKS[task].head_widths))
         found = f"{nearest.out} has {there.outputs(nearest)} outputs"
         raise CheckpointError(f"{found}, {task} needs {wanted}; {fitting}")
     trained = named_task(model)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
 from edgebert_runtime.decoders.seq2seq_signature import CROSS, TABLE
+from edgebert_runtime.task_specs import TASKS, WIDTH
 
 if TYPE_CHECKING:
     from edgebert.models.seq2seq.model import Seq2SeqConfig  # which imports torch
@@ -32,8 +33,6 @@ class Signature:
 TEXTS = ("batch",)
 TOKENS = ("batch", "sequence")
 CHOSEN = ("rows",)
-# Stands in OUTPUTS for the width of an output: numbers in a vector, labels, words of the vocabulary.
-WIDTH = "width"
 
 ENCODER_INPUTS = (TensorSpec("input_ids", "int64", TOKENS), TensorSpec("attention_mask", "int64", TOKENS))
 # Models with at least two kinds of segments have these.
@@ -45,19 +44,7 @@ BEST_INPUTS = (TensorSpec("top_k", "int64", (1,)),)
 BEST = ("rows", "best")
 BEST_OUTPUTS = (TensorSpec("top_ids", "int64", BEST), TensorSpec("top_logprobs", "float32", BEST))
 
-LOGITS = (TensorSpec("logits", "float32", (*TEXTS, WIDTH)),)
-OUTPUTS = {
-    "embed": (TensorSpec("sentence_embedding", "float32", (*TEXTS, WIDTH)),),
-    "classify": LOGITS,
-    "next-sentence": LOGITS,
-    "rerank": LOGITS,
-    "multiple-choice": LOGITS,
-    "tag": (TensorSpec("logits", "float32", (*TOKENS, WIDTH)),),
-    "answer": (TensorSpec("start_logits", "float32", TOKENS), TensorSpec("end_logits", "float32", TOKENS)),
-    "fill-mask": (TensorSpec("logits", "float32", (*CHOSEN, WIDTH)),),
-}
-ENCODER_TASKS = tuple(OUTPUTS)
-TASKS = (*ENCODER_TASKS, "generate", "translate")
+ENCODER_TASKS = tuple(name for name, spec in TASKS.items() if spec.kind == "encoder")
 # Inputs that come in pairs, key and value of a layer in turn, and the arguments of a module that take them all.
 PAIRS = {PAST: "past", CROSS: "cross"}
 
@@ -66,10 +53,10 @@ def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
     """Return the signature of an encoder for ``task`` whose outputs are ``width`` numbers wide."""
     inputs = ENCODER_INPUTS + (SEGMENT_INPUTS if type_vocab_size > 1 else ())
     outputs = tuple(
-        replace(spec, shape=tuple(width if d == WIDTH else d for d in spec.shape)) for spec in OUTPUTS[task]
+        TensorSpec(name, "float32", tuple(width if d == WIDTH else d for d in dimensions))
+        for name, dimensions in TASKS[task].outputs.items()
     )
-    reads_chosen = any(CHOSEN[0] in spec.shape for spec in outputs)
-    return Signature(inputs + (CHOSEN_INPUTS if reads_chosen else ()), outputs)
+    return Signature(inputs + (CHOSEN_INPUTS if TASKS[task].reads_chosen_tokens else ()), outputs)
 
 
 def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, head_dim: int) -> Signature:

@@ -15,21 +15,13 @@ from edgebert.models.gpt2.model import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters.graphs.decoder_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
 from edgebert_exporters.graphs.signatures import (
-    TASKS,
     Signature,
     decoder_signature,
     encoder_signature,
     seq2seq_signatures,
 )
 from edgebert_runtime.errors import ExportError
-
-# The options of export_checkpoint that mean something for each task.
-OPTIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(TASKS, ()),
-    "embed": ("pooling", "normalize"),
-    "classify": ("problem", "labels"),
-    "tag": ("labels",),
-}
+from edgebert_runtime.task_specs import TASKS
 
 
 @dataclass(frozen=True)
@@ -67,8 +59,8 @@ def check_options(task: str, options: dict[str, Any]) -> None:
     if task not in TASKS:
         raise ExportError(f"task {task!r} is not one of {', '.join(TASKS)}")
     for name, value in options.items():
-        if value is not None and name not in OPTIONS[task]:
-            owners = " and ".join(task for task in TASKS if name in OPTIONS[task])
+        if value is not None and name not in TASKS[task].options:
+            owners = " and ".join(spec.name for spec in TASKS.values() if name in spec.options)
             raise ExportError(
                 f"{name}={value!r:.60} means nothing for the task {task}, only for {owners}; leave it out"
             )
@@ -107,18 +99,14 @@ def prepare(
 
 
 def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what the engine of a task with a head has to know."""
-    labels = list(checkpoint.labels)
-    settings: dict[str, dict[str, Any]] = {
-        "classify": {"labels": labels, "problem": checkpoint.problem},
-        "next-sentence": {"labels": labels, "problem": "single_label"},
-        "rerank": {"activation": checkpoint.activation},
-        "multiple-choice": {},
-        "tag": {"labels": labels},
-        "answer": {},
-        "fill-mask": {"mask_token": checkpoint.mask_token},
+    """Return the settings of an engine whose task has a head."""
+    settings = {
+        "labels": list(checkpoint.labels),
+        "problem": checkpoint.problem or "single_label",
+        "activation": checkpoint.activation,
+        "mask_token": checkpoint.mask_token,
     }
-    return settings[checkpoint.task]
+    return {name: settings[name] for name in TASKS[checkpoint.task].settings}
 
 
 def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:

@@ -15,13 +15,12 @@ from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.inputs.batching import pad, plan_batches
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
+from edgebert_runtime.task_specs import TASKS
 from edgebert_runtime.tasks.translator import TOKENIZERS
 
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.
 MIN_TEXTS = 8
-# Tasks that read two texts at once.
-PAIRED = ("next-sentence", "rerank", "multiple-choice", "answer")
 # Each token of a decoder's texts has a whole vocabulary of logits to be compared; so many are enough.
 MOST_TOKENS = 4096
 # Where masks are to be filled in, one of so many tokens is a mask.
@@ -68,7 +67,7 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
     tokenizer = source_tokenizer(bundle)
     if texts is not None and len(texts) < MIN_TEXTS:
         raise QuantizationError(f"{len(texts)} sample texts are too few to measure anything; give at least {MIN_TEXTS}")
-    length = limits.default_tokens // 2 if bundle.manifest.task in PAIRED else limits.default_tokens
+    length = limits.default_tokens // 2 if TASKS[bundle.manifest.task].reads_pairs else limits.default_tokens
     rows = [list(e.ids) for e in tokenizer.encode(list(texts or sample_texts()), length)]
     if texts is None and len({i for row in rows for i in row}) < min(500, limits.vocab_size // 2):
         rng = np.random.default_rng(seed)
@@ -82,7 +81,7 @@ def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
     Each row is followed by the next one where two are needed, and the last by the first.
     """
     task, limits = bundle.manifest.task, bundle.manifest.limits
-    if task in PAIRED:
+    if TASKS[task].reads_pairs:
         pairs = [(list(row), list(rows[(i + 1) % len(rows)])[1:]) for i, row in enumerate(rows)]
         samples = [Sample(one + other, [0] * len(one) + [1] * len(other)) for one, other in pairs]
         return [Sample(s.ids[: limits.max_tokens], s.types[: limits.max_tokens]) for s in samples]

@@ -22,11 +22,12 @@ from edgebert_exporters.quantization.float16 import to_half
 from edgebert_exporters.quantization.gptq import Moments, gptq_blocks
 from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
 from edgebert_exporters.quantization.lstm import quantize_lstm
-from edgebert_exporters.quantization.schemes import FLOAT16, WRITING, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.schemes import FLOAT16, Form, Scheme, scheme_of
 from edgebert_exporters.quantization.static_qdq import rewrite_static, rewrite_static_table, static_factor
 from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Weight
 from edgebert_exporters.quantization.weight_selection import Plan, make_plans
 from edgebert_runtime.bundle.reader import Bundle
+from edgebert_runtime.task_specs import TASKS
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Quantizer:
     def load(self) -> tuple[dict[str, ir.Model], dict[str, Plan]]:
         """Load the float32 graphs, whose weights stay in their files, and say what there is to quantize."""
         models = {name: ir.load(self.source.path / spec.file) for name, spec in self.source.manifest.graphs.items()}
-        writes = self.source.manifest.task in WRITING
+        writes = TASKS[self.source.manifest.task].generative
         return models, make_plans(models, self.exclude, writes, self.scheme.form)
 
     def watch(self, samples: Sequence[Sample], others: Sequence[Form], progress: Progress) -> None:

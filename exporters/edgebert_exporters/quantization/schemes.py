@@ -31,8 +31,6 @@ from edgebert_runtime.bundle.manifest import CpuRequirements
 from edgebert_runtime.errors import QuantizationError
 
 SCHEMES = ("int8", "int4", "int8-static", "fp16")
-# Tasks whose models write text, a token at a time.
-WRITING = ("generate", "translate")
 GRANULARITIES = ("block", "channel")
 ALGORITHMS = ("rtn", "gptq")
 # Round to nearest is near enough in 8 bits.

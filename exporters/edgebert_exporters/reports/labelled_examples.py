@@ -28,26 +28,10 @@ from typing import Any
 
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import INDEX, NUMBER, SOME_TEXTS, SPANS, TASKS, TEXT, TEXTS
 from edgebert_runtime.tasks.entity_aggregation import read_scheme
 
 Row = dict[str, Any]
-
-# Of examples that are judged beside each other, the least that say something.
-LEAST = {"embed": 3}
-TEXT, NUMBER, INDEX = "a text", "a number", "a whole number from 0"
-TEXTS, SOME_TEXTS, SPANS = "a list of texts", "a list of texts that is not empty", "a list of [start, end, label]"
-FORMS: dict[str, tuple[dict[str, str], ...]] = {
-    "classify": ({"text": TEXT, "label": TEXT}, {"text": TEXT, "pair": TEXT, "label": TEXT}),
-    "next-sentence": ({"text": TEXT, "pair": TEXT, "label": TEXT},),
-    "tag": ({"text": TEXT, "entities": SPANS},),
-    "answer": ({"question": TEXT, "context": TEXT, "answers": TEXTS},),
-    "fill-mask": ({"text": TEXT, "token": TEXT},),
-    "embed": ({"text": TEXT, "other": TEXT, "score": NUMBER}, {"text": TEXT, "label": TEXT}),
-    "rerank": ({"query": TEXT, "passages": SOME_TEXTS, "best": INDEX},),
-    "multiple-choice": ({"prompt": TEXT, "choices": SOME_TEXTS, "best": INDEX},),
-    "generate": ({"text": TEXT},),
-    "translate": ({"source": TEXT, "targets": SOME_TEXTS},),
-}
 
 
 @dataclass(frozen=True)
@@ -85,7 +69,7 @@ def read_examples(file: str | os.PathLike[str], manifest: Manifest) -> Examples:
                 raise InputError(f"line {number} of {name}: {error}") from error
             rows.append(row)
             lines.append(number)
-    if len(rows) < (least := LEAST.get(task, 1)):
+    if len(rows) < (least := TASKS[task].min_examples):
         raise InputError(f"{name} holds {len(rows)} examples, {least} are the least; write a JSON object a line")
     return Examples(name, task, rows, lines)
 
@@ -100,10 +84,10 @@ def read_row(line: str, task: str, before: list[Row]) -> Row:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}); write an object a line") from error
-    wanted = " or ".join(", ".join(form) for form in FORMS[task])
+    wanted = " or ".join(", ".join(form) for form in TASKS[task].examples)
     if not isinstance(row, dict):
         raise ValueError(f"{row!r:.60} is not an object with the fields {wanted}")
-    forms = [form for form in FORMS[task] if form.keys() == row.keys()]
+    forms = [form for form in TASKS[task].examples if form.keys() == row.keys()]
     if not forms:
         raise ValueError(f"the fields are {', '.join(row) or 'none'}; {task} takes {wanted}")
     if before and before[0].keys() != row.keys():

@@ -48,6 +48,7 @@ from edgebert_exporters.reports.metrics import (
     wilson,
 )
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import TASKS
 
 # By figure, how it is made of what is known of each example. The first ones are shares of what is right.
 SHARES: dict[str, Figure] = dict.fromkeys(("accuracy", "exact_match"), mean)
@@ -107,7 +108,7 @@ def judge(engine: Any, examples: Examples) -> Judged:
         InputError: naming the file, and the line that the engine cannot take.
     """
     try:
-        return JUDGES[examples.task](engine, examples.rows)
+        return JUDGES[TASKS[examples.task].engine](engine, examples.rows)
     except InputError as error:
         message = NUMBERED.sub(lambda match: f"line {examples.lines[int(match[1])]}", str(error), count=1)
         raise InputError(f"{examples.file}: {message}") from error
@@ -206,15 +207,15 @@ def translated(engine: Any, rows: Sequence[Row]) -> Judged:
     return {"exact_match": column(counts[:, 0] == 0), "word_errors": counts}
 
 
+# By the class of the engine.
 JUDGES: dict[str, Callable[[Any, Sequence[Row]], Judged]] = {
-    "classify": classified,
-    "next-sentence": classified,
-    "tag": tagged,
-    "answer": answered,
-    "fill-mask": filled,
-    "embed": embedded,
-    "rerank": ranked,
-    "multiple-choice": chosen,
-    "generate": expected,
-    "translate": translated,
+    "Classifier": classified,
+    "Tagger": tagged,
+    "Answerer": answered,
+    "MaskFiller": filled,
+    "Embedder": embedded,
+    "Reranker": ranked,
+    "MultipleChoice": chosen,
+    "Generator": expected,
+    "Translator": translated,
 }

@@ -10,9 +10,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.checkpoints.config.head_tables import HEADS, TASKS
+from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert_runtime.errors import ConfigError
+from edgebert_runtime.task_specs import TASKS
 from tests.checkpoints.broken import message, write_task
 from tests.support.tiny import write_checkpoint
 

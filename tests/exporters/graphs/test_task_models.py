@@ -18,14 +18,14 @@ import torch
 from safetensors.torch import load_file
 
 import edgebert_exporters.export as export_module
-from edgebert.checkpoints.config import head_tables as head_names
+import edgebert_runtime
 from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs.onnx_export import render
-from edgebert_exporters.graphs.signatures import ENCODER_TASKS, TASKS
+from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_exporters.quantization.schemes import WRITING
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import CheckpointError, ExportError, ParityError
+from edgebert_runtime.task_specs import ALIASES, TASKS, canonical_task
 from tests.conftest import LABELS
 from tests.support.tiny import CONFIG, write_checkpoint
 
@@ -115,9 +115,15 @@ def assert_same(found: list[npt.NDArray[np.float32]], reference: list[npt.NDArra
         np.testing.assert_allclose(one[real], other[real], rtol=1e-4, atol=1e-5)
 
 
-def test_tasks_are_those_of_checkpoints() -> None:
-    assert TASKS == head_names.TASKS
-    assert set(OUTPUTS) == set(SETTINGS) == set(ENCODER_TASKS) == set(TASKS) - set(WRITING)
+def test_the_table_of_tasks() -> None:
+    assert set(OUTPUTS) == set(SETTINGS) == set(ENCODER_TASKS)
+    assert [name for name, spec in TASKS.items() if spec.generative] == ["generate", "translate"]
+    assert {spec.engine for spec in TASKS.values()} == {kind.__name__ for kind in edgebert_runtime.ENGINES.values()}
+    assert all(edgebert_runtime.ENGINES[name].__name__ == spec.engine for name, spec in TASKS.items())
+    assert all(hasattr(edgebert_runtime.ENGINES[name], spec.method) for name, spec in TASKS.items())
+    assert not ALIASES.keys() & TASKS.keys()
+    assert canonical_task("text-classification") == canonical_task("classify") == "classify"
+    assert canonical_task("sing") == "sing"
 
 
 @pytest.mark.parametrize(("task", "target"), list(itertools.product(ENCODER_TASKS, ("cpu", "portable"))))

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgebert_exporters.reports.labelled_examples import FORMS, LEAST, read_examples
+from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import TASKS
 
 GOOD: dict[str, list[dict[str, Any]]] = {
     "classify": [{"text": "a", "label": "neutral"}, {"text": "a", "pair": "b", "label": "positive"}],
@@ -73,7 +74,7 @@ def named(row: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
     return row | {"label": manifest.settings["labels"][0]} if manifest.task == "next-sentence" else row
 
 
-@pytest.mark.parametrize("task", FORMS)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_form_is_read(task: str, manifest_of: Manifests, tmp_path: Path) -> None:
     manifest = manifest_of(task)
     for row in GOOD[task]:
@@ -82,7 +83,7 @@ def test_every_form_is_read(task: str, manifest_of: Manifests, tmp_path: Path) -
         (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
         found = read_examples(tmp_path / "a.jsonl", manifest)
         assert (found.task, found.rows, found.lines) == (task, [row] * 4, [2, 4, 5, 6])
-    assert {frozenset(row) for row in GOOD[task]} == {frozenset(form) for form in FORMS[task]}
+    assert {frozenset(row) for row in GOOD[task]} == {frozenset(form) for form in TASKS[task].examples}
 
 
 @pytest.mark.parametrize(("task", "row", "message"), BAD)
@@ -103,8 +104,8 @@ def test_a_bad_line_is_named(task: str, row: object, message: str, manifest_of: 
             b'{"text": "a", "label": "x"}\n{"text": "a", "other": "b", "score": 1}',
             "those of the first example text, label",
         ),
-        (b"", f"holds 0 examples, {LEAST['embed']} are the least"),
-        (b'{"text": "a", "label": "x"}\n' * 2, f"holds 2 examples, {LEAST['embed']} are the least"),
+        (b"", f"holds 0 examples, {TASKS['embed'].min_examples} are the least"),
+        (b'{"text": "a", "label": "x"}\n' * 2, f"holds 2 examples, {TASKS['embed'].min_examples} are the least"),
         (b"\xff", "cannot read .*utf-8"),
         (None, "cannot read .*: No such file"),
     ],

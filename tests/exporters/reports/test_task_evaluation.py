@@ -12,9 +12,10 @@ import pytest
 
 import edgebert_runtime
 from edgebert_exporters.progress import silent
-from edgebert_exporters.reports.labelled_examples import FORMS, Examples, Row
+from edgebert_exporters.reports.labelled_examples import Examples, Row
 from edgebert_exporters.reports.task_evaluation import JUDGES, evaluate
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import TASKS
 
 TEXTS = ["the cat sat on a mat", "sun and moon", "the dog ran in rain", "a ship", "mail, school.", "a cat and a dog"]
 PAIRS = list(zip(TEXTS, TEXTS[1:], strict=False))
@@ -97,7 +98,8 @@ def figures(engine: Any, rows: list[Row]) -> dict[str, Any]:
 
 
 def test_every_task_is_judged() -> None:
-    assert JUDGES.keys() == FORMS.keys() == PERFECT.keys() | {"generate"}
+    assert JUDGES.keys() == {spec.engine for spec in TASKS.values()}
+    assert TASKS.keys() == PERFECT.keys() | {"generate"}
 
 
 @pytest.mark.parametrize("task", PERFECT)
@@ -106,6 +108,7 @@ def test_what_an_engine_says_is_right(task: str, engine_of: Engines) -> None:
     engine = engine_of(task)
     found = figures(engine, made(engine))
     assert {name: figure["before"] for name, figure in found.items()} == pytest.approx(expected)
+    assert found.keys() <= set(TASKS[task].metrics)
     for figure in found.values():
         assert figure["after"] == figure["before"]
         assert (figure["difference"], figure["difference_interval"]) == (0, [0, 0])
