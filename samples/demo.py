@@ -39,6 +39,8 @@ QUERIES = (
 )
 BATCH = 32
 TURNS = 5
+# The longest that a step is silent, in seconds.
+SILENCE = 5.0
 
 
 def main(folder: Path) -> None:
@@ -47,13 +49,13 @@ def main(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     checkpoint = fetch(folder / "minilm")
     say(f"all-MiniLM-L6-v2 is in {checkpoint}")
-    bundle = export_checkpoint(checkpoint, folder / "minilm.bundle", force=True)
+    bundle = export_checkpoint(checkpoint, folder / "minilm.bundle", force=True, progress=progress_lines())
     figures = bundle.manifest.verification
     say(
         f"exported to {bundle.path}; on {figures['batches']} batches it differs from PyTorch by "
         f"{figures['max_error']:.0e} at most"
     )
-    small = quantize_bundle(bundle.path, folder / "minilm.int8", force=True)
+    small = quantize_bundle(bundle.path, folder / "minilm.int8", force=True, progress=progress_lines())
     quantized, eligible = small.manifest.weights.coverage
     say(f"quantized to {small.path}; {quantized} of {eligible} matrix products are int8")
     search(edgebert.load(small.path), sentences)
@@ -118,6 +120,19 @@ def pytorch(checkpoint: Path) -> Embed:
         return vectors
 
     return embed
+
+
+def progress_lines() -> Callable[[str, int, int], None]:
+    """Return a function that reports a long step on standard error, a line every few seconds."""
+    last = time.monotonic()
+
+    def report(step: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > SILENCE:
+            last = time.monotonic()
+            print(f"  {step}: {done} of {total}", file=sys.stderr, flush=True)
+
+    return report
 
 
 def size(file: Path) -> float:
