@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,19 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
+from edgebert.checkpoints.tokenizers.added_tokens import add_tokens, id_problems, read_added_tokens
 from edgebert.checkpoints.tokenizers.vocab_files import (
     GPT2_CLASSES,
+    GPT2_SPECIAL_TOKENS,
     GPT2_TOKENS,
     MASKS,
     ROBERTA_CLASSES,
+    ROBERTA_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
     WORDPIECE_CLASSES,
     build_gpt2,
     build_roberta,
     build_wordpiece,
-    check_pieces,
 )
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
@@ -37,7 +39,6 @@ SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
 PIECES = "vocab.json"
 MERGES = "merges.txt"
-ADDED = "added_tokens.json"
 OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 MAX_BYTES = 100_000_000
 MAX_SETTINGS_BYTES = 16 << 20
@@ -81,15 +82,16 @@ def read_tokenizer(
         TokenizerError: if there is no tokenizer, it is malformed, or it does not fit the model.
     """
     settings = read_settings(folder)
+    usual: Mapping[str, str] = {}
     if folder.has(ready):
         data, notes = read_ready(folder, settings, ready)
         source = ready
     elif folder.has(PIECES) and folder.has(MERGES):
-        data, notes = build_pieces(folder, settings, plain), []
-        source = PIECES
+        data, usual = build_pieces(folder, settings, plain)
+        source, notes = PIECES, []
     elif folder.has(VOCABULARY):
         data, notes = build_words(folder, settings)
-        source = VOCABULARY
+        source, usual = VOCABULARY, SPECIAL_TOKENS
     else:
         found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
         wanted = f"{READY} and {VOCABULARY} are missing"
@@ -99,12 +101,15 @@ def read_tokenizer(
     if lowercase and not re.search('"lowercase": true|"Lowercase"', json.dumps(data.get("normalizer"))):
         former = [data["normalizer"]] if data.get("normalizer") else []
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
+    added = read_added_tokens(folder, usual)
     if spare_mask and vocab_size is not None and (dropped := drop_mask(data, vocab_size)):
+        added.special = [token for token in added.special if token.content != dropped]
         notes.append(f"{source}: left out {dropped}, which the model has no embedding of")
     tokenizer = load_tokenizer(source, json.dumps(data))
+    notes += add_tokens(tokenizer, added, vocab_size)
     problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
-    if problems:
-        raise TokenizerError("; ".join(f"{source}: {problem}" for problem in problems))
+    if problems := [*(f"{source}: {problem}" for problem in problems), *id_problems(tokenizer, added)]:
+        raise TokenizerError("; ".join(problems))
     if not plain and not tokenizer.num_special_tokens_to_add(False):
         notes.append(f"{source} adds no special tokens to a text")
     mask = find_mask(tokenizer, settings)
@@ -165,18 +170,18 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any], name: str) ->
     return data, notes
 
 
-def build_pieces(folder: CheckpointFolder, settings: dict[str, Any], plain: bool) -> dict[str, Any]:
-    """Build the tokenizer of RoBERTa or GPT-2 from vocab.json and merges.txt."""
+def build_pieces(
+    folder: CheckpointFolder, settings: dict[str, Any], plain: bool
+) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Build the tokenizer of RoBERTa or GPT-2 from vocab.json and merges.txt; return it with its special tokens."""
     check_class(settings, (*ROBERTA_CLASSES, *GPT2_CLASSES), PIECES)
     pieces = parse_json(PIECES, folder.text(PIECES, MAX_BYTES, drop_mark=True))
     merges = folder.text(MERGES, MAX_BYTES, drop_mark=True)
     if (settings.get("tokenizer_class") or (GPT2_CLASSES[0] if plain else None)) in GPT2_CLASSES:
-        added = folder.json(ADDED, cap=MAX_SETTINGS_BYTES) if folder.has(ADDED) else {}
-        made = build_gpt2(pieces, merges, settings, check_pieces(added, ADDED) if added else {})
+        built, usual = build_gpt2(pieces, merges, settings), GPT2_SPECIAL_TOKENS
     else:
-        made = build_roberta(pieces, merges, settings)
-    data: dict[str, Any] = json.loads(made.to_str())
-    return data
+        built, usual = build_roberta(pieces, merges, settings), ROBERTA_SPECIAL_TOKENS
+    return json.loads(built.to_str()), usual
 
 
 def build_words(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

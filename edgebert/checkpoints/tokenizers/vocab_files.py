@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from edgebert.checkpoints.folder import some
 from edgebert_runtime.errors import TokenizerError
@@ -41,7 +41,9 @@ ROBERTA_TOKENS = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
+ROBERTA_SPECIAL_TOKENS = {**ROBERTA_TOKENS, "bos_token": "<s>", "eos_token": "</s>"}
 END_OF_TEXT = "<|endoftext|>"
+GPT2_SPECIAL_TOKENS = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
 GPT2_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 MASKS = [SPECIAL_TOKENS["mask_token"], ROBERTA_TOKENS["mask_token"]]
 
@@ -64,8 +66,6 @@ def build_wordpiece(text: str, settings: dict[str, Any]) -> Tokenizer:
         special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
     )
     tokenizer.decoder = decoders.WordPiece()
-    known = [token for token in names.values() if token in vocabulary]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
     return tokenizer
 
 
@@ -105,15 +105,11 @@ def build_roberta(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokeniz
     tokenizer.post_processor = processors.RobertaProcessing(
         (sep, vocabulary[sep]), (cls, vocabulary[cls]), trim_offsets=trim, add_prefix_space=prefix
     )
-    known = [(key, token) for key, token in names.items() if token in vocabulary]
-    tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True, lstrip=key == "mask_token") for key, token in known]
-    )
     return tokenizer
 
 
-def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any], added: Mapping[str, int]) -> Tokenizer:
-    """Build GPT-2's tokenizer from what vocab.json and added_tokens.json hold and the text of merges.txt.
+def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokenizer:
+    """Build GPT-2's tokenizer from what vocab.json holds and the text of merges.txt.
 
     It puts nothing around a text. A special token that stands in a text is read as such.
 
@@ -130,17 +126,6 @@ def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any], added: Mappin
         vocabulary, parse_merges(merges), add_prefix_space=settings.get("add_prefix_space", False)
     )
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    usual = [END_OF_TEXT] if END_OF_TEXT in vocabulary else []
-    named = [settings[key] for key in GPT2_TOKENS if settings.get(key)]
-    for token, id in sorted(added.items(), key=lambda item: item[1]):
-        if id != tokenizer.get_vocab_size() and tokenizer.token_to_id(token) != id:
-            raise TokenizerError(
-                f"added_tokens.json: {token!r:.60} has id {id}, the next one is {tokenizer.get_vocab_size()}; "
-                "use the files that came with the model"
-            )
-        tokenizer.add_tokens([AddedToken(token, normalized=False, special=token in named)])
-    known = [token for token in dict.fromkeys([*usual, *named]) if tokenizer.token_to_id(token) is not None]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in known])
     return tokenizer
 
 

@@ -120,7 +120,10 @@ GPT2_FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
         {"tokenizer_config.json": '{"add_bos_token": true}'},
         ("tokenizer_config.json: add_bos_token asks", "save the tokenizer as tokenizer.json"),
     ),
-    "a gap": ({"added_tokens.json": '{"<|a|>": 902}'}, ("added_tokens.json: '<|a|>' has id 902, the next one is 901",)),
+    "a gap": (
+        {"added_tokens.json": '{"<|a|>": 902}'},
+        ("'<|a|>' has id 902, the tokenizer gives 901",),
+    ),
     "no id": ({"added_tokens.json": '{"<|a|>": "x"}'}, ("added_tokens.json has ids that are none: '<|a|>': 'x'",)),
     "beyond the model": ({"added_tokens.json": '{"<|a|>": 901}'}, ("ids beyond the 901 of the model", "(901)")),
     "no padding": ({"tokenizer_config.json": '{"pad_token": "[PAD]"}'}, ("lacks '[PAD]', the pad_token",)),
