@@ -11,7 +11,7 @@ from fetch_minilm import fetch
 
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.cli.request import VERBS
+from edgebert_runtime.task_specs import TASKS
 from tests.support.documents import DOCS, README, ROOT, assert_same, blocks, commands, run
 
 TEXT = README.read_text(encoding="utf-8")
@@ -97,9 +97,14 @@ def test_continuous_integration_calls_the_same_commands() -> None:
     assert [line for line in lines if line.startswith("make")] == ["make check", "make test"]
 
 
-def test_the_table_of_tasks_has_every_task_with_its_command() -> None:
-    rows = dict(re.findall(r"^\| `([a-z-]+)` \| `edgebert ([a-z-]+)", TEXT, flags=re.M))
-    assert rows == VERBS
+def test_the_table_of_tasks_has_every_task_with_its_names_and_command() -> None:
+    table = TEXT.partition("\n## Tasks\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:3] == "| `"]
+    assert [row[0] for row in rows] == [f"`{name}`" for name in TASKS]
+    for (_, aliases, command, _, engine), spec in zip(rows, TASKS.values(), strict=True):
+        assert [alias for alias in aliases.split(", ") if alias] == list(spec.aliases)
+        verbs = re.findall(r"edgebert ([a-z-]+)", command)
+        assert (verbs, engine) == ([spec.verb, *spec.other_verbs], f"`{spec.engine}`")
 
 
 def test_the_table_of_models_has_every_type_with_its_tasks() -> None:
@@ -107,13 +112,13 @@ def test_the_table_of_models_has_every_type_with_its_tasks() -> None:
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
     types = {name: row for row in rows for name in re.findall(r"`([\w-]+)`", row[0]) if name != "model_type"}
     assert set(types) == set(MODEL_TYPES)
-    encoder = [task for task in VERBS if task not in ("generate", "translate")]
+    encoder = {name for name, spec in TASKS.items() if not spec.generative}
     for name, (_, _, tasks) in types.items():
         expected = {MODEL_TYPES[name].bare, *HEADS[name]}
         if tasks.startswith("the first eight"):
-            assert expected == set(encoder), name
+            assert expected == encoder, name
         elif tasks.startswith("the same without"):
-            assert expected == set(encoder) - set(re.findall(r"`([\w-]+)`", tasks)), name
+            assert expected == encoder - set(re.findall(r"`([\w-]+)`", tasks)), name
         elif ";" not in tasks:
             assert expected == set(re.findall(r"`([\w-]+)`", tasks)), name
 
