@@ -214,7 +214,7 @@ def make_model(sizes: Sizes, vocabulary: Vocabulary) -> BertPreTraining:
     model = BertPreTraining(Bert(config))
     initialize(model, deviation=DEVIATION)
     with torch.no_grad():
-        model.bert.embeddings.position.weight.copy_(2**0.5 * DEVIATION * sinusoids(sizes.length, sizes.dim))
+        model.bert.embeddings.position_embedding.weight.copy_(2**0.5 * DEVIATION * sinusoids(sizes.length, sizes.dim))
     return model
 
 

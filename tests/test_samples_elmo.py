@@ -50,7 +50,7 @@ def test_a_run_of_seconds_learns_and_saves(quick: tuple[Path, train_elmo.Perplex
 def test_perplexity_by_hand(quick: tuple[Path, train_elmo.Perplexity]) -> None:
     """Each token by itself, from the rows cut before it and behind it."""
     model, rows = reopened(quick[0]), [[1, 40, 50, 60, 2], [1, 70, 2], [1, 41, 51, 61, 71, 81, 2]]
-    table, nats = model.elmo.token.weight, [0.0, 0.0]
+    table, nats = model.elmo.token_embedding.weight, [0.0, 0.0]
     with torch.no_grad():
         for row in rows:
             for place in range(1, len(row)):

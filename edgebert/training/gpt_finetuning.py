@@ -102,10 +102,10 @@ def add_tokens(
     ids = [id for token in new if (id := tokenizer.token_to_id(token)) is not None]
     rows = max([gpt2.config.vocab_size, *(id + 1 for id in ids)])
     state = dict(gpt2.state_dict())
-    table = state["token.weight"]
+    table = state["token_embedding.weight"]
     drawn = torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed)) * deviation
-    state["token.weight"] = torch.cat([table, table.new_zeros(rows - len(table), table.shape[1])])
-    state["token.weight"][ids] = drawn.to(table)
+    state["token_embedding.weight"] = torch.cat([table, table.new_zeros(rows - len(table), table.shape[1])])
+    state["token_embedding.weight"][ids] = drawn.to(table)
     larger = Gpt2(dataclasses.replace(gpt2.config, vocab_size=rows))
     larger.load_state_dict(state)
     return larger, tokenizer

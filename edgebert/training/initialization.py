@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 # The linear layers whose results are added to the residual stream, as the reference models call them.
-RESIDUAL = ("attention_out", "cross_out", "contract")
+RESIDUAL = ("attention_output", "cross_attention_output", "ffn_down")
 
 
 def initialize(model: nn.Module, *, seed: int = 0, deviation: float = 0.02, residual_layers: int = 0) -> None:

@@ -71,7 +71,7 @@ def quantize_bundle(
     (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
     ``mse``.
 
-    ``exclude`` holds patterns (``*.contract.weight``) of weights to leave in float32. With ``mixed_precision``,
+    ``exclude`` holds patterns (``*.ffn_down.weight``) of weights to leave in float32. With ``mixed_precision``,
     the largest total loss of fidelity, each weight is int4, int8 or float32, in as few bytes as that loss allows.
 
     ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure

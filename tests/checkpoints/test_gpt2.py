@@ -171,7 +171,7 @@ def test_an_untied_head_differs_from_the_table(tmp_path: Path) -> None:
     assert isinstance(model, Gpt2LanguageModel)
     assert model.head is not None
     assert torch.equal(model.head.weight, theirs.lm_head.weight)
-    assert not torch.equal(model.head.weight, model.gpt2.token.weight)
+    assert not torch.equal(model.head.weight, model.gpt2.token_embedding.weight)
 
 
 def opened(folder: Path, **options: Any) -> Checkpoint:

@@ -17,10 +17,10 @@ from tests.cli.watching import watch
 def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f g\nx y\nz\n" * 4)
-    options = ["--calibration", texts, "--exclude", "*.0.contract.weight", "--min-fidelity", "0.5"]
+    options = ["--calibration", texts, "--exclude", "*.0.ffn_down.weight", "--min-fidelity", "0.5"]
     result = run("quantize", fp32_bundle, tmp_path / "q", *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    for part in ("int8", "report", "cosine to float32", "1 x 16", "skipped (float32)", "contract", "excluded"):
+    for part in ("int8", "report", "cosine to float32", "1 x 16", "skipped (float32)", "ffn_down", "excluded"):
         assert part in result.stdout
     again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
     assert json.loads(again.stdout)["weights"]["scheme"] == "int8"
@@ -79,7 +79,7 @@ def test_sensitivity_is_measured_and_nothing_written(run: Any, fp32_bundle: Path
     (tmp_path / "texts.txt").write_text("the cat sat\nsun and moon\n" * 5)
     options = ["--sensitivity", "--calibration", tmp_path / "texts.txt", "--exclude", "*.0.*", "--exclude", "*embed*"]
     found = json.loads(run("quantize", fp32_bundle, *options, "--json").stdout)
-    names = ["attention_out", "contract", "expand", "qkv"]
+    names = ["attention_output", "ffn_down", "ffn_up", "qkv"]
     assert sorted(row["weight"] for row in found) == [f"bert.layers.1.{name}.weight" for name in names]
     assert all(row["int4"] > 0 for row in found)
     result = run("quantize", fp32_bundle, *options)

@@ -132,7 +132,7 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 ) -> None:
     def wrong(*args: object) -> ir.Model:
         model = render(*args)  # type: ignore[arg-type]
-        bias = model.graph.initializers["bert.layers.1.contract.bias"]
+        bias = model.graph.initializers["bert.layers.1.ffn_down.bias"]
         assert bias.const_value is not None
         bias.const_value = ir.tensor(bias.const_value.numpy() + np.eye(32, dtype=np.float32)[5] * 0.01, name=bias.name)
         return model

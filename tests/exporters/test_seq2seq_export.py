@@ -272,8 +272,8 @@ def keep_rows(name: str, model: ir.Model) -> None:
 
 
 WRONG = {
-    "a weight of the encoder": shift("encoder", "encoder.layers.2.contract.bias", (3,)),
-    "the table of one of both": shift("decoder", "token.weight", (57, 11)),
+    "a weight of the encoder": shift("encoder", "encoder.layers.2.ffn_down.bias", (3,)),
+    "the table of one of both": shift("decoder", "token_embedding.weight", (57, 11)),
     "the last position of a target": shift("decoder", "decoder.embeddings.sinusoids", (-1, 0)),
     "rows of a cache that stay": keep_rows,
 }

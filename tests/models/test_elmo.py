@@ -44,7 +44,7 @@ def random_ids(mask: Tensor, seed: int = 3) -> Tensor:
 def packed(elmo: Elmo, rows: list[Tensor]) -> list[list[Tensor]]:
     """Return the layers, (n, dim) for each row of ids (n,), by LSTMs of PyTorch that read both ways at once."""
     size = elmo.config.direction_size
-    tokens = [elmo.token.weight[row] for row in rows]
+    tokens = [elmo.token_embedding.weight[row] for row in rows]
     sides = [tokens, tokens]
     layers = [[torch.cat(both, dim=1) for both in zip(*sides, strict=True)]]
     for number in range(elmo.config.num_hidden_layers):
@@ -156,7 +156,7 @@ def test_costs_are_those_of_each_token_by_itself(pattern: str, tied: bool) -> No
     """A token is predicted from the pieces of its row that end or begin beside it, each read alone by PyTorch."""
     elmo, mask = made(), torch.tensor(PATTERNS[pattern])
     model = BiLanguageModel(elmo, tied)
-    table = elmo.token.weight if model.head is None else model.head.weight
+    table = elmo.token_embedding.weight if model.head is None else model.head.weight
     ids = random_ids(mask)
     forwards, backwards = [], []
     for row, real in zip(ids, mask.bool(), strict=True):
@@ -270,4 +270,4 @@ def test_sizes_are_those_of_the_tensors() -> None:
     gates = {"weight_ih_l0": (48, 12), "weight_hh_l0": (48, 12), "bias_ih_l0": (48,), "bias_hh_l0": (48,)}
     lstms = [f"layers.{number}.{way}" for number in range(3) for way in ("forwards", "backwards")]
     wanted = {f"{lstm}.{name}": shape for lstm in lstms for name, shape in gates.items()}
-    assert shapes == {"token.weight": (37, 12), "mix.weight": (4,), "mix.scale": (1,), **wanted}
+    assert shapes == {"token_embedding.weight": (37, 12), "mix.weight": (4,), "mix.scale": (1,), **wanted}

@@ -156,7 +156,7 @@ def test_fine_tuning_loss(tmp_path: Path, pattern: str, weight: float) -> None:
     wanted = first + weight * language(ids, labels=targets, **given).loss
     found = fine_tuning_loss(model, ids, mask, labels, weight)
     assert relative(found.detach()[None], wanted.detach()[None]) < 1e-5
-    (gradient,) = torch.autograd.grad(found, [model.gpt2.token.weight])
+    (gradient,) = torch.autograd.grad(found, [model.gpt2.token_embedding.weight])
     assert relative(gradient, torch.autograd.grad(wanted, [classifier.transformer.wte.weight])[0]) < 1e-4
     randomized.cache_clear()
 

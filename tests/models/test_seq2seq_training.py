@@ -71,16 +71,19 @@ def of_torch(model: Seq2Seq) -> nn.Transformer:
             for leaf in ("weight", "bias"):
                 of, to = f"layers.{number}", f"{side}.layers.{number}"
                 state[f"{to}.self_attn.in_proj_{leaf}"] = weights[f"{of}.qkv.{leaf}"]
-                state[f"{to}.self_attn.out_proj.{leaf}"] = weights[f"{of}.attention_out.{leaf}"]
-                state[f"{to}.linear1.{leaf}"] = weights[f"{of}.expand.{leaf}"]
-                state[f"{to}.linear2.{leaf}"] = weights[f"{of}.contract.{leaf}"]
-                parts = ("attention", "output") if side == "encoder" else ("attention", "cross", "output")
+                state[f"{to}.self_attn.out_proj.{leaf}"] = weights[f"{of}.attention_output.{leaf}"]
+                state[f"{to}.linear1.{leaf}"] = weights[f"{of}.ffn_up.{leaf}"]
+                state[f"{to}.linear2.{leaf}"] = weights[f"{of}.ffn_down.{leaf}"]
+                parts = ("attention", "ffn") if side == "encoder" else ("attention", "cross_attention", "ffn")
                 for place, part in enumerate(parts, start=1):
                     state[f"{to}.norm{place}.{leaf}"] = weights[f"{of}.{part}_norm.{leaf}"]
                 if side == "decoder":
-                    stacked = [weights[f"{of}.{part}.{leaf}"] for part in ("cross_query", "cross_key_value")]
+                    stacked = [
+                        weights[f"{of}.{part}.{leaf}"]
+                        for part in ("cross_attention_query", "cross_attention_key_value")
+                    ]
                     state[f"{to}.multihead_attn.in_proj_{leaf}"] = torch.cat(stacked)
-                    state[f"{to}.multihead_attn.out_proj.{leaf}"] = weights[f"{of}.cross_out.{leaf}"]
+                    state[f"{to}.multihead_attn.out_proj.{leaf}"] = weights[f"{of}.cross_attention_output.{leaf}"]
     theirs.load_state_dict(state)
     return theirs.eval()
 
@@ -108,7 +111,7 @@ def test_the_transformer_of_torch(norm: str, activation: str, final: bool, own: 
     ids, target_ids = random_ids(mask), targets(4, 3)
     source, target = (
         table(given) * dim**0.5 + positions(4, dim)
-        for table, given in ((model.token, ids), (model.target_table, target_ids))
+        for table, given in ((model.token_embedding, ids), (model.target_table, target_ids))
     )
     with torch.no_grad():
         hidden = theirs(
@@ -169,7 +172,7 @@ def test_loss_of_transformers() -> None:
     wanted = theirs(input_ids=ids, attention_mask=mask, labels=labels.masked_fill(label_mask == 0, -100)).loss
     found = translation_loss(model, ids, mask, labels, label_mask, 3, smoothing=0.0)
     assert relative(found.detach()[None], wanted.detach()[None]) < 1e-5
-    (gradient,) = torch.autograd.grad(found, [model.token.weight])
+    (gradient,) = torch.autograd.grad(found, [model.token_embedding.weight])
     assert relative(gradient, torch.autograd.grad(wanted, [theirs.model.shared.weight])[0]) < 1e-4
 
 
@@ -177,13 +180,13 @@ def from_marian(theirs: Any, model: Seq2Seq) -> dict[str, Tensor]:
     """Return the weights of a Marian of transformers under our names, which are put together by hand."""
     state = dict(theirs.state_dict())
     names = {
-        "attention_out": "self_attn.out_proj", "attention_norm": "self_attn_layer_norm", "expand": "fc1",
-        "contract": "fc2", "output_norm": "final_layer_norm", "cross_query": "encoder_attn.q_proj",
-        "cross_out": "encoder_attn.out_proj", "cross_norm": "encoder_attn_layer_norm",
+        "attention_output": "self_attn.out_proj", "attention_norm": "self_attn_layer_norm", "ffn_up": "fc1",
+        "ffn_down": "fc2", "ffn_norm": "final_layer_norm", "cross_attention_query": "encoder_attn.q_proj",
+        "cross_attention_output": "encoder_attn.out_proj", "cross_attention_norm": "encoder_attn_layer_norm",
     }  # fmt: skip
     stacked: dict[str, tuple[str, ...]] = {"qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")}
-    stacked |= {"cross_key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj")}
-    made = {"token.weight": state["model.shared.weight"], "output_bias": state["final_logits_bias"]}
+    stacked |= {"cross_attention_key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj")}
+    made = {"token_embedding.weight": state["model.shared.weight"], "output_bias": state["final_logits_bias"]}
     for ours in model.state_dict():
         if ".layers." in ours:
             layer, module, leaf = ours.rsplit(".", 2)
@@ -216,7 +219,7 @@ def test_training_learns_to_copy() -> None:
     """A few steps on one batch are enough to say it by heart, token by token."""
     torch.manual_seed(3)
     model = Seq2Seq(dataclasses.replace(CONFIG, scale_embedding=True))
-    nn.init.normal_(model.token.weight, std=24**-0.5)
+    nn.init.normal_(model.token_embedding.weight, std=24**-0.5)
     nn.init.normal_(model.target_table.weight, std=24**-0.5)
     mask, ids = torch.ones(2, 5, dtype=torch.int64), torch.tensor([[4, 9, 5, 7, 2], [8, 8, 6, 30, 2]])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -242,7 +245,7 @@ def test_dropout_is_for_training_only() -> None:
     assert not torch.equal(model(*given), model(*given))
     assert torch.equal(plain.train()(*given), plain(*given))
     with torch.no_grad():
-        entering = model.encoder.embeddings(model.token, ids, torch.arange(4))
+        entering = model.encoder.embeddings(model.token_embedding, ids, torch.arange(4))
     assert 0.3 < float((entering == 0).float().mean()) < 0.7
 
 
@@ -250,7 +253,7 @@ def test_constants_are_there_without_memory_for_weights() -> None:
     """As a checkpoint is loaded: what a state dict does not hold must not be left out."""
     with torch.device("meta"):
         model = Seq2Seq(CONFIG)
-    assert model.token.weight.is_meta
+    assert model.token_embedding.weight.is_meta
     assert torch.equal(model.encoder.embeddings.sinusoids, sinusoids(19, 24))
     assert not any("sinusoids" in name for name in model.state_dict())
 

@@ -183,9 +183,16 @@ def randomize(model: nn.Module) -> None:
     source has norms for that which turn some of the signs around.
     """
     generator = torch.Generator().manual_seed(9 if isinstance(model, Seq2Seq) else 7)
-    scales = {"gpt2.layers": 0.2, "gpt2.token": 0.2, "gpt2.position": 0.8, "gpt2.norm": 0.1, "layers": 0.1, "": 0.4}
+    scales = {
+        "gpt2.layers": 0.2,
+        "gpt2.token_embedding": 0.2,
+        "gpt2.position_embedding": 0.8,
+        "gpt2.norm": 0.1,
+        "layers": 0.1,
+        "": 0.4,
+    }
     if isinstance(model, Seq2Seq):
-        scales = {"norm.weight": 1.0, "layers": 0.1, "token": 0.2, "position": 1.5, "": 0.1}
+        scales = {"norm.weight": 1.0, "layers": 0.1, "token_embedding": 0.2, "position_embedding": 1.5, "": 0.1}
     for name, tensor in model.state_dict().items():
         scale = next(scale for part, scale in scales.items() if part in name)
         tensor.copy_(torch.randn(tensor.shape, generator=generator) * scale)

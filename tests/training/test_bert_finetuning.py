@@ -81,7 +81,7 @@ def test_losses_are_those_of_transformers(task: str, tokenizer: Tokenizer, tmp_p
     assert relative(found.mean.detach()[None], wanted.detach()[None]) < 1e-5
     assert found.tokens == int(batch.attention_mask.sum())
     assert found.weight == {"classify": 3, "tag": sum(len(text.split()) for text in TEXTS), "answer": 3}[task]
-    (gradient,) = torch.autograd.grad(found.mean, [model.bert.embeddings.token.weight])
+    (gradient,) = torch.autograd.grad(found.mean, [model.bert.embeddings.token_embedding.weight])
     table = theirs.bert.embeddings.word_embeddings.weight
     assert relative(gradient, torch.autograd.grad(wanted, [table])[0]) < 1e-4
 

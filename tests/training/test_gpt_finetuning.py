@@ -69,7 +69,7 @@ def prepared(form: str, folder: Path) -> tuple[Gpt2Classifier, Tokenizer]:
     """Return a model whose head and new rows are large enough to matter."""
     model, tokenizer = new_head(folder, 1 if form == "choice" else 2)
     with torch.no_grad():
-        for tensor in (model.head.weight, model.gpt2.token.weight[START:]):
+        for tensor in (model.head.weight, model.gpt2.token_embedding.weight[START:]):
             tensor.copy_(torch.randn(tensor.shape, generator=torch.Generator().manual_seed(3)) * 0.5)
     return model, tokenizer
 
@@ -104,7 +104,7 @@ def test_the_joint_loss_is_that_of_the_parts(form: str, weight: float, folder: P
     wanted = expected(theirs, language, form, examples, weight)
     assert relative(found.mean.detach()[None], wanted.detach()[None]) < 1e-5
     assert (found.weight, found.tokens) == (3, sum(len(row.ids) for example in examples for row in example.rows))
-    (gradient,) = torch.autograd.grad(found.mean, [model.gpt2.token.weight])
+    (gradient,) = torch.autograd.grad(found.mean, [model.gpt2.token_embedding.weight])
     assert relative(gradient, torch.autograd.grad(wanted, [theirs.transformer.wte.weight])[0]) < 1e-4
 
 
@@ -138,7 +138,7 @@ def test_gradients_reach_every_parameter(form: str, folder: Path) -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert float(parameter.grad.abs().max()) > 0, name
-    table = model.gpt2.token.weight.grad
+    table = model.gpt2.token_embedding.weight.grad
     assert table is not None
     assert all(float(table[id].abs().max()) > 1e-4 for id in (START, DELIMITER, EXTRACT))
 

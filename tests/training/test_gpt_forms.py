@@ -103,11 +103,11 @@ def test_new_tokens_get_new_rows(folder: Path) -> None:
     assert [tokenizer.token_to_id(mark) for mark in MARKS] == [START, DELIMITER, EXTRACT]
     assert model.gpt2.config.vocab_size == len(WORDS) + 3
     old, table = before.gpt2.state_dict(), model.gpt2.state_dict()
-    assert torch.equal(table["token.weight"][: len(WORDS)], old["token.weight"])
-    new = table["token.weight"][len(WORDS) :]
+    assert torch.equal(table["token_embedding.weight"][: len(WORDS)], old["token_embedding.weight"])
+    new = table["token_embedding.weight"][len(WORDS) :]
     assert 0.015 < float(new.std()) < 0.025
     assert len({tuple(row) for row in new.tolist()}) == 3
-    assert all(torch.equal(table[name], old[name]) for name in old if name != "token.weight")
+    assert all(torch.equal(table[name], old[name]) for name in old if name != "token_embedding.weight")
     assert model.head.weight.shape == (3, 32)
 
 
@@ -119,14 +119,14 @@ def test_tokens_take_spare_rows_first_and_keep_those_they_have(folder: Path) -> 
     gpt2, tokenizer = add_tokens(model.gpt2, short, ["<one>", "b", "<two>"])
     assert len(short.get_vocab()) == size
     assert [tokenizer.token_to_id(token) for token in ("<one>", "b", "<two>")] == [7, B, 8]
-    assert len(model.gpt2.token.weight) == 8
-    assert gpt2.token.weight.shape == (9, 32)
-    assert torch.equal(gpt2.token.weight[:7], model.gpt2.token.weight[:7])
-    new, spare = gpt2.token.weight.detach()[7:], model.gpt2.token.weight.detach()[7]
+    assert len(model.gpt2.token_embedding.weight) == 8
+    assert gpt2.token_embedding.weight.shape == (9, 32)
+    assert torch.equal(gpt2.token_embedding.weight[:7], model.gpt2.token_embedding.weight[:7])
+    new, spare = gpt2.token_embedding.weight.detach()[7:], model.gpt2.token_embedding.weight.detach()[7]
     assert float(new.abs().max()) < 0.1 < float(spare.abs().max())
     again, same = add_tokens(gpt2, tokenizer, ["<one>", "<two>"], seed=1)
     assert same.get_vocab() == tokenizer.get_vocab()
-    assert torch.equal(again.token.weight, gpt2.token.weight)
+    assert torch.equal(again.token_embedding.weight, gpt2.token_embedding.weight)
     assert same.get_added_tokens_decoder()[7] == AddedToken("<one>", normalized=False, special=True)
 
 

@@ -42,7 +42,7 @@ def test_bert_starts_at_deviation_0_02() -> None:
 def test_what_is_added_to_the_residual_stream_of_gpt2_starts_smaller() -> None:
     model = Gpt2LanguageModel(Gpt2(Gpt2Config(**SIZES)))
     initialize(model, residual_layers=2)
-    smaller = ("attention_out.weight", "contract.weight")
+    smaller = ("attention_output.weight", "ffn_down.weight")
     for name, found in deviations(model).items():
         expected = 0.01 if name.endswith(smaller) else 0.02  # 0.02 / sqrt(2 * 2 layers)
         assert abs(found / expected - 1) < 0.05, name
@@ -63,7 +63,7 @@ def test_what_is_added_to_the_residual_stream_of_a_target_starts_smaller() -> No
     )
     model = Seq2Seq(config)
     initialize(model, residual_layers=2)
-    smaller = ("attention_out.weight", "cross_out.weight", "contract.weight")
+    smaller = ("attention_output.weight", "cross_attention_output.weight", "ffn_down.weight")
     for name, found in deviations(model).items():
         expected = 0.0 if name == "output_bias" else 0.01 if name.endswith(smaller) else 0.02
         assert abs(found - expected) <= 0.05 * expected, name
@@ -74,5 +74,5 @@ def test_the_seed_decides() -> None:
     models = [Gpt2(Gpt2Config(**SIZES)) for _ in range(3)]
     for model, seed in zip(models, (3, 3, 4), strict=True):
         initialize(model, seed=seed)
-    assert torch.equal(models[0].token.weight, models[1].token.weight)
-    assert not torch.equal(models[0].token.weight, models[2].token.weight)
+    assert torch.equal(models[0].token_embedding.weight, models[1].token_embedding.weight)
+    assert not torch.equal(models[0].token_embedding.weight, models[2].token_embedding.weight)

@@ -69,8 +69,8 @@ def test_a_head_shares_its_weights_and_the_mode() -> None:
     assert headed.training
     assert {id(parameter) for parameter in headed.parameters()} < {id(parameter) for parameter in model.parameters()}
     with torch.no_grad():
-        model.bert.embeddings.token.weight.zero_()
-    assert float(headed.bert.embeddings.token.weight.detach().abs().max()) == 0
+        model.bert.embeddings.token_embedding.weight.zero_()
+    assert float(headed.bert.embeddings.token_embedding.weight.detach().abs().max()) == 0
 
 
 def test_types_without_these_heads_are_refused(tmp_path: Path) -> None:

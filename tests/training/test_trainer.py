@@ -189,7 +189,9 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay() -> None:
         train(model, rows(), next_token, replace(RECIPE, seed=seed))
         found.append((weights(model), torch.rand(3)))
     assert_same(found[0][0], found[1][0])
-    assert not torch.equal(found[0][0]["model.gpt2.token.weight"], found[2][0]["model.gpt2.token.weight"])
+    assert not torch.equal(
+        found[0][0]["model.gpt2.token_embedding.weight"], found[2][0]["model.gpt2.token_embedding.weight"]
+    )
     torch.manual_seed(77)
     expected = torch.rand(3)
     assert all(torch.equal(drawn, expected) for _, drawn in found)
@@ -197,11 +199,11 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay() -> None:
 
 def test_what_is_frozen_stays() -> None:
     model = Noisy()
-    model.model.gpt2.token.requires_grad_(False)
+    model.model.gpt2.token_embedding.requires_grad_(False)
     before = weights(model)
     train(model, rows(), next_token, RECIPE)
     changed = {name for name, tensor in weights(model).items() if not torch.equal(tensor, before[name])}
-    assert changed == set(before) - {"model.gpt2.token.weight"}
+    assert changed == set(before) - {"model.gpt2.token_embedding.weight"}
 
 
 def test_batches_that_end_are_told() -> None:

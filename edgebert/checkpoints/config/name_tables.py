@@ -8,90 +8,90 @@ module; ``{}`` is the number of a layer.
 from __future__ import annotations
 
 BERT_TENSORS: dict[str, tuple[str, ...]] = {
-    "embeddings.token": ("embeddings.word_embeddings",),
-    "embeddings.position": ("embeddings.position_embeddings",),
-    "embeddings.segment": ("embeddings.token_type_embeddings",),
+    "embeddings.token_embedding": ("embeddings.word_embeddings",),
+    "embeddings.position_embedding": ("embeddings.position_embeddings",),
+    "embeddings.segment_embedding": ("embeddings.token_type_embeddings",),
     "embeddings.norm": ("embeddings.LayerNorm",),
     "layers.{}.qkv": (
         "encoder.layer.{}.attention.self.query",
         "encoder.layer.{}.attention.self.key",
         "encoder.layer.{}.attention.self.value",
     ),
-    "layers.{}.attention_out": ("encoder.layer.{}.attention.output.dense",),
+    "layers.{}.attention_output": ("encoder.layer.{}.attention.output.dense",),
     "layers.{}.attention_norm": ("encoder.layer.{}.attention.output.LayerNorm",),
-    "layers.{}.expand": ("encoder.layer.{}.intermediate.dense",),
-    "layers.{}.contract": ("encoder.layer.{}.output.dense",),
-    "layers.{}.output_norm": ("encoder.layer.{}.output.LayerNorm",),
+    "layers.{}.ffn_up": ("encoder.layer.{}.intermediate.dense",),
+    "layers.{}.ffn_down": ("encoder.layer.{}.output.dense",),
+    "layers.{}.ffn_norm": ("encoder.layer.{}.output.LayerNorm",),
 }
-ELECTRA_TENSORS = {**BERT_TENSORS, "embeddings.project": ("embeddings_project",)}
+ELECTRA_TENSORS = {**BERT_TENSORS, "embeddings.embedding_projection": ("embeddings_project",)}
 DISTILBERT_TENSORS: dict[str, tuple[str, ...]] = {
-    "embeddings.token": ("embeddings.word_embeddings",),
-    "embeddings.position": ("embeddings.position_embeddings",),
+    "embeddings.token_embedding": ("embeddings.word_embeddings",),
+    "embeddings.position_embedding": ("embeddings.position_embeddings",),
     "embeddings.norm": ("embeddings.LayerNorm",),
     "layers.{}.qkv": (
         "transformer.layer.{}.attention.q_lin",
         "transformer.layer.{}.attention.k_lin",
         "transformer.layer.{}.attention.v_lin",
     ),
-    "layers.{}.attention_out": ("transformer.layer.{}.attention.out_lin",),
+    "layers.{}.attention_output": ("transformer.layer.{}.attention.out_lin",),
     "layers.{}.attention_norm": ("transformer.layer.{}.sa_layer_norm",),
-    "layers.{}.expand": ("transformer.layer.{}.ffn.lin1",),
-    "layers.{}.contract": ("transformer.layer.{}.ffn.lin2",),
-    "layers.{}.output_norm": ("transformer.layer.{}.output_layer_norm",),
+    "layers.{}.ffn_up": ("transformer.layer.{}.ffn.lin1",),
+    "layers.{}.ffn_down": ("transformer.layer.{}.ffn.lin2",),
+    "layers.{}.ffn_norm": ("transformer.layer.{}.output_layer_norm",),
 }
 ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 ALBERT_TENSORS: dict[str, tuple[str, ...]] = {
-    "embeddings.token": ("embeddings.word_embeddings",),
-    "embeddings.position": ("embeddings.position_embeddings",),
-    "embeddings.segment": ("embeddings.token_type_embeddings",),
+    "embeddings.token_embedding": ("embeddings.word_embeddings",),
+    "embeddings.position_embedding": ("embeddings.position_embeddings",),
+    "embeddings.segment_embedding": ("embeddings.token_type_embeddings",),
     "embeddings.norm": ("embeddings.LayerNorm",),
-    "embeddings.project": ("encoder.embedding_hidden_mapping_in",),
+    "embeddings.embedding_projection": ("encoder.embedding_hidden_mapping_in",),
     "layers.{}.qkv": (
         f"{ALBERT_LAYER}.attention.query",
         f"{ALBERT_LAYER}.attention.key",
         f"{ALBERT_LAYER}.attention.value",
     ),
-    "layers.{}.attention_out": (f"{ALBERT_LAYER}.attention.dense",),
+    "layers.{}.attention_output": (f"{ALBERT_LAYER}.attention.dense",),
     "layers.{}.attention_norm": (f"{ALBERT_LAYER}.attention.LayerNorm",),
-    "layers.{}.expand": (f"{ALBERT_LAYER}.ffn",),
-    "layers.{}.contract": (f"{ALBERT_LAYER}.ffn_output",),
-    "layers.{}.output_norm": (f"{ALBERT_LAYER}.full_layer_layer_norm",),
+    "layers.{}.ffn_up": (f"{ALBERT_LAYER}.ffn",),
+    "layers.{}.ffn_down": (f"{ALBERT_LAYER}.ffn_output",),
+    "layers.{}.ffn_norm": (f"{ALBERT_LAYER}.full_layer_layer_norm",),
 }
 GPT2_TENSORS: dict[str, tuple[str, ...]] = {
-    "token": ("wte",),
-    "position": ("wpe",),
+    "token_embedding": ("wte",),
+    "position_embedding": ("wpe",),
     "layers.{}.attention_norm": ("h.{}.ln_1",),
     "layers.{}.qkv": ("h.{}.attn.c_attn",),
-    "layers.{}.attention_out": ("h.{}.attn.c_proj",),
-    "layers.{}.expand_norm": ("h.{}.ln_2",),
-    "layers.{}.expand": ("h.{}.mlp.c_fc",),
-    "layers.{}.contract": ("h.{}.mlp.c_proj",),
+    "layers.{}.attention_output": ("h.{}.attn.c_proj",),
+    "layers.{}.ffn_norm": ("h.{}.ln_2",),
+    "layers.{}.ffn_up": ("h.{}.mlp.c_fc",),
+    "layers.{}.ffn_down": ("h.{}.mlp.c_proj",),
     "norm": ("ln_f",),
 }
 # Those whose weights are published as (in, out), and the tables of constants beside them.
-GPT2_TRANSPOSED = ("layers.{}.qkv", "layers.{}.attention_out", "layers.{}.expand", "layers.{}.contract")
+GPT2_TRANSPOSED = ("layers.{}.qkv", "layers.{}.attention_output", "layers.{}.ffn_up", "layers.{}.ffn_down")
 GPT2_BUFFERS = ("h.{}.attn.bias", "h.{}.attn.masked_bias")
 
 ATTENTION = ("q_proj", "k_proj", "v_proj")
 SIDE_TENSORS: dict[str, tuple[str, ...]] = {
-    "embeddings.position": ("embed_positions",),
+    "embeddings.position_embedding": ("embed_positions",),
     "embeddings.norm": ("layernorm_embedding",),
     "layers.{}.qkv": tuple(f"layers.{{}}.self_attn.{part}" for part in ATTENTION),
-    "layers.{}.attention_out": ("layers.{}.self_attn.out_proj",),
+    "layers.{}.attention_output": ("layers.{}.self_attn.out_proj",),
     "layers.{}.attention_norm": ("layers.{}.self_attn_layer_norm",),
-    "layers.{}.cross_query": ("layers.{}.encoder_attn.q_proj",),
-    "layers.{}.cross_key_value": tuple(f"layers.{{}}.encoder_attn.{part}" for part in ATTENTION[1:]),
-    "layers.{}.cross_out": ("layers.{}.encoder_attn.out_proj",),
-    "layers.{}.cross_norm": ("layers.{}.encoder_attn_layer_norm",),
-    "layers.{}.expand": ("layers.{}.fc1",),
-    "layers.{}.contract": ("layers.{}.fc2",),
-    "layers.{}.output_norm": ("layers.{}.final_layer_norm",),
+    "layers.{}.cross_attention_query": ("layers.{}.encoder_attn.q_proj",),
+    "layers.{}.cross_attention_key_value": tuple(f"layers.{{}}.encoder_attn.{part}" for part in ATTENTION[1:]),
+    "layers.{}.cross_attention_output": ("layers.{}.encoder_attn.out_proj",),
+    "layers.{}.cross_attention_norm": ("layers.{}.encoder_attn_layer_norm",),
+    "layers.{}.ffn_up": ("layers.{}.fc1",),
+    "layers.{}.ffn_down": ("layers.{}.fc2",),
+    "layers.{}.ffn_norm": ("layers.{}.final_layer_norm",),
     "norm": ("layer_norm",),
 }
 # The names of a model with one table of embeddings; where each side has its own, that of the source is another.
 SEQ2SEQ_TENSORS: dict[str, tuple[str, ...]] = {
-    "token": ("shared",),
-    "target_token": ("decoder.embed_tokens",),
+    "token_embedding": ("shared",),
+    "target_token_embedding": ("decoder.embed_tokens",),
     "head": ("lm_head",),
     "output_bias": ("final_logits_bias",),  # a tensor by itself
     **{
@@ -100,13 +100,17 @@ SEQ2SEQ_TENSORS: dict[str, tuple[str, ...]] = {
         for ours, names in SIDE_TENSORS.items()
     },
 }
-SEPARATE_TENSORS = {**SEQ2SEQ_TENSORS, "token": ("encoder.embed_tokens",)}
+SEPARATE_TENSORS = {**SEQ2SEQ_TENSORS, "token_embedding": ("encoder.embed_tokens",)}
 # A table that is saved along where each side has its own, and what BART had before.
 SEQ2SEQ_BUFFERS = ("shared.weight", "encoder.version", "decoder.version")
 
-# An ELMo is published under the names that it has here.
-ELMO_MODULES = ("token", "layers.{}.forwards", "layers.{}.backwards", "mix")
-ELMO_TENSORS: dict[str, tuple[str, ...]] = {module: (module,) for module in ELMO_MODULES}
+# An ELMo is published under the names that it has here, but for its token embedding.
+ELMO_TENSORS: dict[str, tuple[str, ...]] = {
+    "token_embedding": ("token",),
+    "layers.{}.forwards": ("layers.{}.forwards",),
+    "layers.{}.backwards": ("layers.{}.backwards",),
+    "mix": ("mix",),
+}
 
 # The prefix that a training wrapper puts in front of every name.
 WRAPPER = "module."

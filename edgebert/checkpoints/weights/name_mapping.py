@@ -53,8 +53,8 @@ def copies(config: Config) -> dict[str, str]:
     """
     if not isinstance(config, Seq2SeqConfig):
         return {}
-    target = "token.weight" if config.decoder_vocab_size is None else "target_token.weight"
-    again = {"encoder.embed_tokens.weight": "token.weight", "decoder.embed_tokens.weight": target}
+    target = "token_embedding.weight" if config.decoder_vocab_size is None else "target_token_embedding.weight"
+    again = {"encoder.embed_tokens.weight": "token_embedding.weight", "decoder.embed_tokens.weight": target}
     again |= {"lm_head.weight": target} if config.tied_head else {}
     if config.positions == "sinusoidal":
         again |= {f"{side}.embed_positions.weight": f"{side}.embeddings.sinusoids" for side in ("encoder", "decoder")}
@@ -80,7 +80,7 @@ def to_published(
     published: dict[str, Tensor] = {}
     kind = MODEL_TYPES[model_type]
     for ours, tensor in state.items():
-        names = published_names(ours, model_type, head, "target_token.weight" in state)
+        names = published_names(ours, model_type, head, "target_token_embedding.weight" in state)
         below = head is not None and (ours.startswith(f"{kind.family}.") or names[0].startswith(POOLER))
         if kind.family == "seq2seq":
             below = ours not in ("head.weight", "output_bias")

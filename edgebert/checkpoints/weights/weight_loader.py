@@ -161,7 +161,7 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
     wanted, constants = shapes(model)
     sources, missing, wrong = {}, [], []
     for ours, shape in wanted.items():
-        names = published_names(ours, kind, head, "target_token.weight" in wanted)
+        names = published_names(ours, kind, head, "target_token_embedding.weight" in wanted)
         if names[0] not in by_name:
             names = tuple(name for name, copied in again.items() if copied == ours)[:1] or names
         part = (shape[0] // len(names), *shape[1:])

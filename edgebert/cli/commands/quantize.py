@@ -63,7 +63,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     multiple=True,
     metavar="PATTERN",
     show_default="nothing",
-    help="Leave the weights whose name matches in float32, as in '*.contract.weight'. May be given several times.",
+    help="Leave the weights whose name matches in float32, as in '*.ffn_down.weight'. May be given several times.",
 )
 @click.option(
     "--calibration",

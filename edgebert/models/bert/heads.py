@@ -157,7 +157,7 @@ class HeadedBert(nn.Module):
         hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
         if config.reads == "mean":
             hidden = mean_of(hidden, mask)
-        logits: Tensor = self.head(hidden, self.bert.embeddings.token.weight)
+        logits: Tensor = self.head(hidden, self.bert.embeddings.token_embedding.weight)
         if config.reads == "every":
             logits = logits.reshape(*mask.shape, config.num_outputs)
         return logits.unbind(-1) if config.spans else logits

@@ -68,19 +68,21 @@ class Embeddings(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         dim = config.embedding_size or config.hidden_size
-        self.token = nn.Embedding(config.vocab_size, dim)
-        self.position = nn.Embedding(config.max_position_embeddings, dim)
-        self.segment = nn.Embedding(config.type_vocab_size, dim) if config.type_vocab_size else None
+        self.token_embedding = nn.Embedding(config.vocab_size, dim)
+        self.position_embedding = nn.Embedding(config.max_position_embeddings, dim)
+        self.segment_embedding = nn.Embedding(config.type_vocab_size, dim) if config.type_vocab_size else None
         self.norm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
-        self.project = nn.Linear(dim, config.hidden_size) if config.embedding_size else None
+        self.embedding_projection = nn.Linear(dim, config.hidden_size) if config.embedding_size else None
 
     def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Take (batch, seq) index tensors to (tokens, dim); without segments given, all tokens are of the first."""
-        embedded = self.token(input_ids) + self.position(positions)
-        if self.segment is not None:
-            embedded = embedded + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
+        embedded = self.token_embedding(input_ids) + self.position_embedding(positions)
+        if self.segment_embedding is not None:
+            embedded = embedded + (
+                self.segment_embedding.weight[0] if token_type_ids is None else self.segment_embedding(token_type_ids)
+            )
         normed: Tensor = self.norm(embedded.flatten(0, 1))
-        return normed if self.project is None else self.project(normed)
+        return normed if self.embedding_projection is None else self.embedding_projection(normed)
 
 
 class Layer(nn.Module):
@@ -92,19 +94,19 @@ class Layer(nn.Module):
         self.num_heads = config.num_attention_heads
         self.activation = ACTIVATIONS[config.hidden_act]
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attention_out = nn.Linear(dim, dim)
+        self.attention_output = nn.Linear(dim, dim)
         self.attention_norm = nn.LayerNorm(dim, eps=eps)
-        self.expand = nn.Linear(dim, config.intermediate_size)
-        self.contract = nn.Linear(config.intermediate_size, dim)
-        self.output_norm = nn.LayerNorm(dim, eps=eps)
+        self.ffn_up = nn.Linear(dim, config.intermediate_size)
+        self.ffn_down = nn.Linear(config.intermediate_size, dim)
+        self.ffn_norm = nn.LayerNorm(dim, eps=eps)
 
     def forward(self, x: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
         """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone; ``mask`` is (batch, seq)."""
         mixed = self_attention(x, self.qkv, mask, self.num_heads)
         if rows is not None:
             mixed, x = mixed[rows], x[rows]
-        x = self.attention_norm(self.attention_out(mixed) + x)
-        x = self.output_norm(self.contract(self.activation(self.expand(x))) + x)
+        x = self.attention_norm(self.attention_output(mixed) + x)
+        x = self.ffn_norm(self.ffn_down(self.activation(self.ffn_up(x))) + x)
         return x
 
 

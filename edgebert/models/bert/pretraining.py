@@ -51,7 +51,7 @@ class BertPreTraining(nn.Module):
         ``logits_indices`` (rows,) are the tokens to be guessed, counted through the whole batch: row * seq + position.
         Of the logits of a pair the first stands for texts that follow each other.
         """
-        mask, table = attention_mask != 0, self.bert.embeddings.token.weight
+        mask, table = attention_mask != 0, self.bert.embeddings.token_embedding.weight
         rows = torch.cat([logits_indices, first_rows(mask)])  # the last layer computes no others
         hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
         masked, first = hidden[: len(logits_indices)], hidden[len(logits_indices) :]

@@ -89,7 +89,7 @@ class Elmo(nn.Module):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.config = config
-        self.token = nn.Embedding(config.vocab_size, config.direction_size)
+        self.token_embedding = nn.Embedding(config.vocab_size, config.direction_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.mix = Mix(config)
 
@@ -99,7 +99,7 @@ class Elmo(nn.Module):
         ``lengths`` (batch,), int32, are the numbers of real tokens. Each layer is (seq, batch, dim / 2), the tokens
         themselves the first. What stands behind the real tokens is finite but means nothing.
         """
-        tokens: Tensor = self.token(front_ids)
+        tokens: Tensor = self.token_embedding(front_ids)
         forwards, backwards = [tokens], [tokens]
         lengths = lengths.clamp(min=1)  # one of the tokens of a row without real ones is read
         for number, layer in enumerate(self.layers):
@@ -168,7 +168,7 @@ class BiLanguageModel(nn.Module):
 
     def costs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Take hidden states (n, dim / 2) of one direction to what ``targets`` (n,) cost after them, in nats."""
-        table = self.elmo.token.weight if self.head is None else self.head.weight
+        table = self.elmo.token_embedding.weight if self.head is None else self.head.weight
         return functional.cross_entropy(functional.linear(hidden, table).float(), targets, reduction="none")
 
 

@@ -74,10 +74,10 @@ class Layer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.attention_norm = nn.LayerNorm(dim, eps=eps)
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attention_out = nn.Linear(dim, dim)
-        self.expand_norm = nn.LayerNorm(dim, eps=eps)
-        self.expand = nn.Linear(dim, config.intermediate_size)
-        self.contract = nn.Linear(config.intermediate_size, dim)
+        self.attention_output = nn.Linear(dim, dim)
+        self.ffn_norm = nn.LayerNorm(dim, eps=eps)
+        self.ffn_up = nn.Linear(dim, config.intermediate_size)
+        self.ffn_down = nn.Linear(config.intermediate_size, dim)
 
     def forward(
         self, x: Tensor, mask: Tensor, past: Cache | None, rows: Tensor | None = None
@@ -93,8 +93,8 @@ class Layer(nn.Module):
             mixed, present = cached_attention(self.qkv(normed), mask, past, self.num_heads, self.scale)
         if rows is not None:
             mixed, x = mixed[rows], x[rows]
-        x = x + self.attention_out(mixed)
-        x = x + self.contract(self.activation(self.expand(self.expand_norm(x))))
+        x = x + self.attention_output(mixed)
+        x = x + self.ffn_down(self.activation(self.ffn_up(self.ffn_norm(x))))
         return x, present
 
 
@@ -104,8 +104,8 @@ class Gpt2(nn.Module):
     def __init__(self, config: Gpt2Config) -> None:
         super().__init__()
         self.config = config
-        self.token = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embedding = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config, number) for number in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
@@ -133,7 +133,9 @@ class Gpt2(nn.Module):
         """Take new ids through all layers, with a ``past`` or without."""
         new = mask.shape[1] - input_ids.shape[1]
         positions = real_positions(mask)[:, new:]  # (batch, seq)
-        x: Tensor = (self.token(input_ids) + self.position(positions)).flatten(0, 1)  # (tokens, dim)
+        x: Tensor = (self.token_embedding(input_ids) + self.position_embedding(positions)).flatten(
+            0, 1
+        )  # (tokens, dim)
         present = []
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
@@ -144,7 +146,7 @@ class Gpt2(nn.Module):
     def empty_past(self, batch: int) -> list[Cache]:
         """Return the past (batch, heads, 0, head_dim) of rows that have none yet."""
         config = self.config
-        empty = self.token.weight.new_zeros(batch, config.num_attention_heads, 0, config.head_dim)
+        empty = self.token_embedding.weight.new_zeros(batch, config.num_attention_heads, 0, config.head_dim)
         return [(empty, empty)] * config.num_hidden_layers
 
 
@@ -171,7 +173,7 @@ class Gpt2LanguageModel(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Take hidden states (n, dim) to logits (n, vocab)."""
         if self.head is None:
-            return functional.linear(hidden, self.gpt2.token.weight)
+            return functional.linear(hidden, self.gpt2.token_embedding.weight)
         logits: Tensor = self.head(hidden)
         return logits
 
@@ -217,6 +219,6 @@ def fine_tuning_loss(
     classification = functional.cross_entropy(logits.float(), labels)
     known = functional.pad(mask[:, :-1] & mask[:, 1:], (0, 1)).flatten()  # (tokens,): the next token is known
     following = input_ids.roll(-1, dims=1).flatten()[known]
-    vocabulary = functional.linear(hidden[known], model.gpt2.token.weight).float()
+    vocabulary = functional.linear(hidden[known], model.gpt2.token_embedding.weight).float()
     language = functional.cross_entropy(vocabulary, following, reduction="sum") / known.sum().clamp(min=1)
     return classification + weight * language

@@ -116,7 +116,7 @@ class Embeddings(nn.Module):
         self.sinusoids: Tensor
         self.scale = dim**0.5 if config.scale_embedding else None
         self.offset = config.position_offset
-        self.position = nn.Embedding(rows, dim) if learned else None
+        self.position_embedding = nn.Embedding(rows, dim) if learned else None
         # Constants are no weights: they are in no state dict, and there even where a model is made without memory.
         self.register_buffer("sinusoids", None if learned else sinusoids(rows, dim), persistent=False)
         self.norm = nn.LayerNorm(dim, eps=config.layer_norm_eps) if config.embedding_norm else None
@@ -124,7 +124,7 @@ class Embeddings(nn.Module):
 
     def forward(self, token: nn.Embedding, input_ids: Tensor, positions: Tensor) -> Tensor:
         """Take ids (batch, seq), and their positions or one for all, to (tokens, dim)."""
-        table = self.position.weight if self.position is not None else self.sinusoids
+        table = self.position_embedding.weight if self.position_embedding is not None else self.sinusoids
         embedded: Tensor = token(input_ids)  # (batch, seq, dim)
         if self.scale is not None:
             embedded = embedded * self.scale
@@ -144,11 +144,11 @@ class EncoderLayer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.dropout = nn.Dropout(dropout)
         self.qkv = nn.Linear(dim, 3 * dim)
-        self.attention_out = nn.Linear(dim, dim)
+        self.attention_output = nn.Linear(dim, dim)
         self.attention_norm = nn.LayerNorm(dim, eps=eps)
-        self.expand = nn.Linear(dim, intermediate_size)
-        self.contract = nn.Linear(intermediate_size, dim)
-        self.output_norm = nn.LayerNorm(dim, eps=eps)
+        self.ffn_up = nn.Linear(dim, intermediate_size)
+        self.ffn_down = nn.Linear(intermediate_size, dim)
+        self.ffn_norm = nn.LayerNorm(dim, eps=eps)
 
     def enter(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Return what a part reads."""
@@ -161,13 +161,13 @@ class EncoderLayer(nn.Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Take each token by itself, (tokens, dim) to (tokens, dim)."""
-        part = self.contract(self.activation(self.expand(self.enter(x, self.output_norm))))
-        return self.leave(x, part, self.output_norm)
+        part = self.ffn_down(self.activation(self.ffn_up(self.enter(x, self.ffn_norm))))
+        return self.leave(x, part, self.ffn_norm)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Take (tokens, dim) to (tokens, dim); ``mask`` is (batch, seq)."""
         mixed = self_attention(self.enter(x, self.attention_norm), self.qkv, mask, self.num_heads)
-        return self.feed_forward(self.leave(x, self.attention_out(mixed), self.attention_norm))
+        return self.feed_forward(self.leave(x, self.attention_output(mixed), self.attention_norm))
 
 
 class DecoderLayer(EncoderLayer):
@@ -176,27 +176,29 @@ class DecoderLayer(EncoderLayer):
     def __init__(self, config: Seq2SeqConfig, num_heads: int, intermediate_size: int, dropout: float) -> None:
         super().__init__(config, num_heads, intermediate_size, dropout)
         dim = config.hidden_size
-        self.cross_query = nn.Linear(dim, dim)
-        self.cross_key_value = nn.Linear(dim, 2 * dim)
-        self.cross_out = nn.Linear(dim, dim)
-        self.cross_norm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
+        self.cross_attention_query = nn.Linear(dim, dim)
+        self.cross_attention_key_value = nn.Linear(dim, 2 * dim)
+        self.cross_attention_output = nn.Linear(dim, dim)
+        self.cross_attention_norm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
 
     def cross(self, hidden: Tensor, batch: int) -> Cache:
         """Take the source (batch * seq, dim) to its keys and values, each (batch, heads, seq, head_dim)."""
-        parts = self.cross_key_value(hidden).reshape(batch, -1, 2 * self.num_heads, hidden.shape[-1] // self.num_heads)
+        parts = self.cross_attention_key_value(hidden).reshape(
+            batch, -1, 2 * self.num_heads, hidden.shape[-1] // self.num_heads
+        )
         key, value = parts.transpose(1, 2).chunk(2, dim=1)
         return key, value
 
     def attend(self, x: Tensor, cross: Cache, source_mask: Tensor) -> Tensor:
         """Take (tokens, dim) to (tokens, dim) by what the source says to each."""
-        query = self.cross_query(self.enter(x, self.cross_norm))
+        query = self.cross_attention_query(self.enter(x, self.cross_attention_norm))
         mixed = cross_attention(query, cross, source_mask, self.num_heads)
-        return self.leave(x, self.cross_out(mixed), self.cross_norm)
+        return self.leave(x, self.cross_attention_output(mixed), self.cross_attention_norm)
 
     def decode(self, x: Tensor, mask: Tensor, cross: Cache, source_mask: Tensor) -> Tensor:
         """Take all tokens of the targets at once, (tokens, dim); ``mask`` is (batch, target)."""
         mixed = self_attention(self.enter(x, self.attention_norm), self.qkv, mask, self.num_heads, causal=True)
-        x = self.leave(x, self.attention_out(mixed), self.attention_norm)
+        x = self.leave(x, self.attention_output(mixed), self.attention_norm)
         return self.feed_forward(self.attend(x, cross, source_mask))
 
     def step(
@@ -205,7 +207,7 @@ class DecoderLayer(EncoderLayer):
         """Take one token of each row, (rows, dim), and the cache to the one that is a token longer."""
         qkv = self.qkv(self.enter(x, self.attention_norm))
         mixed, present = step_attention(qkv, position, past, table, self.num_heads)
-        x = self.leave(x, self.attention_out(mixed), self.attention_norm)
+        x = self.leave(x, self.attention_output(mixed), self.attention_norm)
         return self.feed_forward(self.attend(x, cross, source_mask)), present
 
 
@@ -236,8 +238,8 @@ class Seq2Seq(nn.Module):
         dim, own = config.hidden_size, config.decoder_vocab_size
         source = (config.encoder_attention_heads, config.encoder_intermediate_size, dropout)
         target = (config.decoder_attention_heads, config.decoder_intermediate_size, dropout)
-        self.token = nn.Embedding(config.vocab_size, dim)
-        self.target_token = nn.Embedding(own, dim) if own is not None else None
+        self.token_embedding = nn.Embedding(config.vocab_size, dim)
+        self.target_token_embedding = nn.Embedding(own, dim) if own is not None else None
         self.encoder = Side(config, [EncoderLayer(config, *source) for _ in range(config.encoder_layers)], dropout)
         self.decoder = Side(config, [DecoderLayer(config, *target) for _ in range(config.decoder_layers)], dropout)
         self.head = None if config.tied_head else nn.Linear(dim, config.target_vocab_size, bias=False)
@@ -247,14 +249,14 @@ class Seq2Seq(nn.Module):
     @property
     def target_table(self) -> nn.Embedding:
         """The embeddings of the tokens of the target."""
-        return self.token if self.target_token is None else self.target_token
+        return self.token_embedding if self.target_token_embedding is None else self.target_token_embedding
 
     def encode(self, input_ids: Tensor, mask: Tensor) -> Tensor:
         """Take the source, (batch, source) tensors, the mask of booleans, to hidden states (tokens, dim).
 
         Hidden states of padding are finite but mean nothing.
         """
-        x: Tensor = self.encoder.embeddings(self.token, input_ids, real_positions(mask))
+        x: Tensor = self.encoder.embeddings(self.token_embedding, input_ids, real_positions(mask))
         for layer in self.encoder.layers:
             x = layer(x, mask)
         return self.encoder.final(x)
@@ -301,7 +303,7 @@ class Seq2Seq(nn.Module):
     def empty_past(self, rows: int) -> list[Cache]:
         """Return the past (rows, heads, 0, head_dim) of rows that have none yet."""
         config = self.config
-        empty = self.token.weight.new_zeros(rows, config.decoder_attention_heads, 0, config.head_dim)
+        empty = self.token_embedding.weight.new_zeros(rows, config.decoder_attention_heads, 0, config.head_dim)
         return [(empty, empty)] * config.decoder_layers
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ EXCLUDED = "excluded by the user"
 # Why mixed precision leaves a weight in float32.
 OVER_MAX_LOSS = "in float32, so that the total loss stays within mixed_precision"
 # How the names of tables of positions end.
-POSITIONS = ("position.weight", "sinusoids")
+POSITIONS = ("position_embedding.weight", "sinusoids")
 
 
 @dataclass

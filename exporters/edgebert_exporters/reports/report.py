@@ -37,7 +37,11 @@ STEPS = ((1, 32, 1), (1, 0, 128), (8, 32, 1))
 TRANSLATIONS = ((1, 32, 1), (1, 32, 16), (32, 32, 8))
 TURNS = 7
 # What weights are for, by a part of their names; the first that fits counts, and what has none is called other.
-KINDS = {"layers": ("layers",), "head": ("head",), "embeddings": ("embeddings", "token", "position", "target_token")}
+KINDS = {
+    "layers": ("layers",),
+    "head": ("head",),
+    "embeddings": ("embeddings", "token_embedding", "position_embedding", "target_token_embedding"),
+}
 OTHER = "other"
 
 

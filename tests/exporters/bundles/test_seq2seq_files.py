@@ -64,12 +64,12 @@ def users(bundle: Path, graph: str, weight: str) -> Counter[str]:
 def test_what_both_graphs_have_is_stored_once(large: Path) -> None:
     manifest = Bundle.open(large).manifest
     assert set(manifest.files) == {"encoder.onnx", "decoder.onnx", "weights.bin", "tokenizer.json"}
-    assert_stored_once(large, "token.weight", VOCAB * DIM * 4)
+    assert_stored_once(large, "token_embedding.weight", VOCAB * DIM * 4)
     parameters = sum(p.numel() * 4 for p in load_reference(large.parent / "source").parameters())  # each one once
     positions = sizes("marian")["max_position_embeddings"] * DIM * 4  # constants
     assert 0 <= manifest.weights.bytes - parameters - positions < 1000
-    assert users(large, "encoder", "token.weight") == {"Gather": 1}
-    assert users(large, "decoder", "token.weight") == {"Gather": 1, "Gemm": 1}
+    assert users(large, "encoder", "token_embedding.weight") == {"Gather": 1}
+    assert users(large, "decoder", "token_embedding.weight") == {"Gather": 1, "Gemm": 1}
 
 
 # Where the table is quantized, what looks up in it and what multiplies by it, and its shape in each graph.
@@ -88,7 +88,7 @@ def test_a_quantized_table_is_stored_once(
     monkeypatch.setattr(report_module, "TURNS", 1)
     after = quantize_bundle(large, tmp_path / "q", calibration=TEXTS, **FORMS[form])  # type: ignore[arg-type]
     kind, *operators, shape = STORED[form]
-    table = f"token.weight.{kind}"
+    table = f"token_embedding.weight.{kind}"
     assert_stored_once(after.path, table, VOCAB * DIM)
     for graph, wanted in zip(GRAPHS, operators, strict=True):
         assert users(after.path, graph, table) == Counter(wanted)
@@ -138,8 +138,8 @@ def test_two_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert set(bundle.manifest.files) == {"encoder.onnx", "decoder.onnx", *names}
         for name in names:
             assert json.loads((bundle.path / name).read_text()) == json.loads((source / name).read_text())
-        assert "target_token.weight" in held(bundle.path, "decoder")
-        assert "token.weight" not in held(bundle.path, "decoder")
+        assert "target_token_embedding.weight" in held(bundle.path, "decoder")
+        assert "token_embedding.weight" not in held(bundle.path, "decoder")
         assert verify_bundle(bundle.path, source)["golden_cosine"] == pytest.approx(1)
     assert made.manifest.limits.vocab_size == sizes("seq2seq")["vocab_size"]
     (logits, *_) = made.manifest.graphs["decoder"].outputs

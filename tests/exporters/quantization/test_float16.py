@@ -203,7 +203,7 @@ def test_a_mask_outweighs_the_largest_score(bundles: Bundles, tmp_path: Path) ->
 
 def test_weights_that_do_not_fit_are_refused(bundles: Bundles) -> None:
     path = bundles("embed", "cpu")
-    name = next(iter(Counter(v for v in ir.load(path / "model.onnx").graph.initializers if "expand.weight" in v)))
+    name = next(iter(Counter(v for v in ir.load(path / "model.onnx").graph.initializers if "ffn_up.weight" in v)))
 
     def large() -> ir.Model:
         model = ir.external_data.load_to_model(ir.load(path / "model.onnx"))
@@ -217,7 +217,7 @@ def test_weights_that_do_not_fit_are_refused(bundles: Bundles) -> None:
     model = large()
     to_half(model, [name])
     assert constants(model)[name].dtype == np.float32
-    assert constants(model)[name.replace("expand", "contract") + ".float16"].dtype == np.float16
+    assert constants(model)[name.replace("ffn_up", "ffn_down") + ".float16"].dtype == np.float16
 
 
 def test_other_encoders_too(tmp_path: Path) -> None:

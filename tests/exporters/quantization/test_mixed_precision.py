@@ -149,7 +149,7 @@ def test_the_bytes_of_a_weight_are_those_that_are_written(fp32_bundle: Path, tmp
     from edgebert_exporters.quantization.weight_discovery import weights
 
     found: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
-    weight = found["bert.layers.0.expand.weight"]
+    weight = found["bert.layers.0.ffn_up.weight"]
     for options, form in (({}, COLUMNS), ({"scheme": "int4", "algorithm": "rtn"}, FOUR)):
         made = quantize_bundle(fp32_bundle, tmp_path / str(form), **options)  # type: ignore[arg-type]
         held = ir.load(made.path / "model.onnx").graph.initializers

@@ -37,7 +37,7 @@ def test_report_says_what_was_done(int8_bundle: Path) -> None:
     report = manifest.report
     assert report["coverage"]["quantized"] == report["coverage"]["eligible"] == LINEARS
     assert set(report["coverage"]["skipped"]) == {
-        f"bert.embeddings.{t}.weight" for t in ("token", "position", "segment")
+        f"bert.embeddings.{t}.weight" for t in ("token_embedding", "position_embedding", "segment_embedding")
     }
     assert 0.99 <= report["fidelity"]["cosine_min"] <= report["fidelity"]["cosine_mean"] < 1
     assert len(report["speed"]) == len(SHAPES)
@@ -63,7 +63,7 @@ def test_vectors_stay_close(fp32_bundle: Path, int8_bundle: Path) -> None:
 
 def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_int8: Path) -> None:
     fp32, int8 = (Bundle.open(path).manifest for path in (large_bundle, large_int8))
-    assert int8.report["coverage"]["tables"] == ["bert.embeddings.token.weight"]
+    assert int8.report["coverage"]["tables"] == ["bert.embeddings.token_embedding.weight"]
     stored = [sum(entry.bytes for name, entry in m.files.items() if name != "tokenizer.json") for m in (fp32, int8)]
     assert stored[1] < 0.35 * stored[0]
     assert int8.report["bytes"] == {"before": fp32.weights.bytes, "after": int8.weights.bytes}
@@ -73,7 +73,7 @@ def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_
 
 
 def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None:
-    made = quantize_bundle(fp32_bundle, tmp_path / "b", exclude=["*.contract.weight", "*layers.0.qkv*"])
+    made = quantize_bundle(fp32_bundle, tmp_path / "b", exclude=["*.ffn_down.weight", "*layers.0.qkv*"])
     assert made.manifest.weights.coverage == (LINEARS - 3, LINEARS)
     assert made.manifest.weights.skipped["bert.layers.0.qkv.weight"] == "excluded by the user"
     assert sum(node.op_type in ("Gemm", "Attention") for node in ir.load(made.path / "model.onnx").graph) == 3
@@ -81,7 +81,7 @@ def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"scheme": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
-    ({"exclude": ["*.decoder.*"]}, r"--exclude '\*.decoder.\*' matches none of the weights .*contract.weight"),
+    ({"exclude": ["*.decoder.*"]}, r"--exclude '\*.decoder.\*' matches none of the weights .*ffn_down.weight"),
     ({"exclude": ["*"]}, "nothing to quantize: 8 matrix products"),
     ({"min_fidelity": 1.5}, "min_fidelity=1.5 is not between 0 and 1"),
     ({"min_fidelity": 1.0}, r"mean cosine of \d\.\d{4} to float32, less than 1.0; leave layers out with --exclude"),

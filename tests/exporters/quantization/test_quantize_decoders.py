@@ -29,7 +29,7 @@ from tests.support.tiny import sizes, write_checkpoint
 
 SIZES = sizes("gpt2")
 LAYERS, DIM = SIZES["num_hidden_layers"], SIZES["hidden_size"]
-TOKENS, POSITIONS = "gpt2.token.weight", "gpt2.position.weight"
+TOKENS, POSITIONS = "gpt2.token_embedding.weight", "gpt2.position_embedding.weight"
 VOCAB = 5000
 
 
@@ -109,12 +109,12 @@ def test_layers_are_stored_as_the_scheme_says(
     assert nodes["GroupQueryAttention"] == LAYERS
     assert nodes["Gemm"] == nodes["MatMul"] == 0
     held = initializers(bundle)
-    stem = f"gpt2.layers.0.expand.weight.{'uint' if kind else 'int'}{kind or 8}"
+    stem = f"gpt2.layers.0.ffn_up.weight.{'uint' if kind else 'int'}{kind or 8}"
     assert held[stem].dtype == dtype
     assert held[stem].size == DIM * SIZES["intermediate_size"] * (kind or 8) // 8
     table = "uint8" if kind else "int8"
     assert held[f"{TOKENS}.{table}"].dtype == table
-    assert ("gpt2.layers.0.expand.weight.smoothing" in held) == (kind == 0)
+    assert ("gpt2.layers.0.ffn_up.weight.smoothing" in held) == (kind == 0)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -164,7 +164,7 @@ def test_every_token_of_a_text_is_asked_about(task_bundle: Callable[[str], Path]
 
 
 def test_block_sizes_and_excluded_layers(task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
-    made = quantize_bundle(task_bundle("generate"), tmp_path / "b", block_size=16, exclude=["*.contract.weight"])
+    made = quantize_bundle(task_bundle("generate"), tmp_path / "b", block_size=16, exclude=["*.ffn_down.weight"])
     assert made.manifest.report["block_size"] == 16
     assert made.manifest.weights.coverage == (3 * LAYERS + 1, 4 * LAYERS + 1)
     products = [node for node in ir.load(made.path / "model.onnx").graph if node.op_type == "MatMulNBits"]

@@ -41,7 +41,7 @@ ENCODER, DECODER = SIZES["encoder_layers"], SIZES["decoder_layers"]
 # decoder's have six, and the head multiplies by the table.
 LINEARS = {"encoder": 4 * ENCODER + DECODER, "decoder": 6 * DECODER + 1}
 EVERY = sum(LINEARS.values())
-TABLE = "token.weight"
+TABLE = "token_embedding.weight"
 POSITIONS = {f"{side}.embeddings.sinusoids": "a table of positions" for side in ("encoder", "decoder")}
 TEXTS = [f"the {word} sat on a mat" for word in ("cat", "dog", "sun", "moon") * 4]
 
@@ -153,10 +153,10 @@ def test_samples_are_translations_of_the_float32_model(translator_bundle: Maker)
 
 
 def test_excluded_weights_stay_in_both_graphs(translator_bundle: Maker, tmp_path: Path) -> None:
-    patterns = [TABLE, "decoder.layers.*.cross_key_value.weight", "decoder.layers.1.expand.weight"]
+    patterns = [TABLE, "decoder.layers.*.cross_attention_key_value.weight", "decoder.layers.1.ffn_up.weight"]
     made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", exclude=patterns, calibration=TEXTS)
-    left = {TABLE, "decoder.layers.1.expand.weight"}
-    left |= {f"decoder.layers.{layer}.cross_key_value.weight" for layer in range(DECODER)}
+    left = {TABLE, "decoder.layers.1.ffn_up.weight"}
+    left |= {f"decoder.layers.{layer}.cross_attention_key_value.weight" for layer in range(DECODER)}
     assert made.manifest.weights.skipped == POSITIONS | dict.fromkeys(left, "excluded by the user")
     assert made.manifest.weights.coverage == (EVERY - len(left), EVERY)
     assert made.manifest.report["coverage"]["tables"] == []

@@ -25,7 +25,7 @@ from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 from tests.support.tiny import CONFIG, write_checkpoint
 
-TOKENS = "bert.embeddings.token.weight"
+TOKENS = "bert.embeddings.token_embedding.weight"
 VOCAB = 5000
 SINGLE = ("rerank", "multiple-choice")
 HEADS = tuple(task for task in ENCODER_TASKS if task != "embed")
@@ -143,7 +143,7 @@ def test_a_tied_table_gives_what_its_numbers_say(made: Make) -> None:
 
 def test_excluding_a_tied_table_leaves_both_uses(made: Make, tmp_path: Path) -> None:
     before, _ = made(task="fill-mask")
-    after = quantize_bundle(before.path, tmp_path / "b", exclude=["*.token.weight"])
+    after = quantize_bundle(before.path, tmp_path / "b", exclude=["*.token_embedding.weight"])
     assert after.manifest.weights.skipped[TOKENS] == "excluded by the user"
     users = Counter(
         n.op_type for n in ir.load(after.path / "model.onnx").graph for v in n.inputs if v and v.name == TOKENS
@@ -173,7 +173,7 @@ def test_layers_that_share_weights_still_do(made: Make) -> None:
     # Beside those of the layers there are the projection, the hidden layer of the head and the tied table.
     assert after.manifest.weights.coverage == (4 * layers + 2, 4 * layers + 3)
     held, nodes = initializers(after), ir.load(after.path / "model.onnx").graph
-    for part in ("qkv", "attention_out", "expand", "contract"):
+    for part in ("qkv", "attention_output", "ffn_up", "ffn_down"):
         name = f"bert.layers.0.{part}.weight"
         assert f"{name}.int8" in held
         assert name not in held

@@ -30,13 +30,13 @@ def speeds(*speedups: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("bert.embeddings.token.weight.int8", "embeddings"),
+        ("bert.embeddings.token_embedding.weight.int8", "embeddings"),
         ("bert.embeddings.norm.bias", "embeddings"),
-        ("gpt2.position.weight", "embeddings"),
-        ("target_token.weight", "embeddings"),
+        ("gpt2.position_embedding.weight", "embeddings"),
+        ("target_token_embedding.weight", "embeddings"),
         ("encoder.embeddings.sinusoids", "embeddings"),
         ("bert.layers.0.qkv.weight.scale", "layers"),
-        ("decoder.layers.1.cross_out.bias", "layers"),
+        ("decoder.layers.1.cross_attention_output.bias", "layers"),
         ("head.out.weight", "head"),
         ("gpt2.norm.weight", "other"),
         ("val_3", "other"),
@@ -53,7 +53,7 @@ def tensor(name: str, *numbers: float) -> ir.Value:
 
 def test_weights_that_are_the_same_count_once() -> None:
     held = [
-        [tensor("token.weight", 1, 2, 3), tensor("layers.0.a.weight", 4, 5), tensor("x", 6)],
+        [tensor("token_embedding.weight", 1, 2, 3), tensor("layers.0.a.weight", 4, 5), tensor("x", 6)],
         [tensor("head.copy.weight", 1, 2, 3), tensor("head.weight", 7)],
     ]
     models = [ir.Model(ir.Graph([], [], nodes=[], initializers=values), ir_version=10) for values in held]

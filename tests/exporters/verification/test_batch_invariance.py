@@ -24,7 +24,7 @@ from edgebert_runtime.inputs.batching import pad
 from tests.support.tiny import CONFIG
 
 NORMS = ("LayerNormalization", "SkipLayerNormalization")
-LAST = f"bert.layers.{CONFIG['num_hidden_layers'] - 1}.output_norm.weight"
+LAST = f"bert.layers.{CONFIG['num_hidden_layers'] - 1}.ffn_norm.weight"
 LENGTHS = st.lists(st.integers(1, CONFIG["max_position_embeddings"]), min_size=1, max_size=6)
 PROPERTY = settings(max_examples=25, deadline=None)
 Maker = Callable[[str], Path]

@@ -177,7 +177,7 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 
     def wrong(*args: Any) -> ir.Model:
         model = render(*args)
-        value = model.graph.initializers["gpt2.position.weight"]
+        value = model.graph.initializers["gpt2.position_embedding.weight"]
         assert value.const_value is not None
         array = value.const_value.numpy().copy()
         array[-1, 0] += 0.05
