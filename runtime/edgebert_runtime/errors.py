@@ -5,7 +5,7 @@
     EdgebertError
     ├── BundleError             a folder that is not a usable bundle
     │   ├── IntegrityError      a file that is missing, damaged or not the one that was exported
-    │   └── UnsafeBundleError   a bundle that asks for what no bundle may: foreign operators, files outside its folder
+    │   └── UnsafeBundleError   a bundle with foreign operators, or with files outside its folder
     ├── CheckpointError         a checkpoint folder that cannot be read, or does not fit its own config
     ├── ConfigError             a config.json with impossible or unsupported values
     ├── TokenizerError          tokenizer files that are missing, malformed or do not fit the model
@@ -14,18 +14,100 @@
     ├── DeviceError             the device asked for is not there
     ├── ExportError             a graph or a bundle that could not be made
     │   └── ParityError         a graph that does not compute what the reference computes
-    ├── QuantizationError       nothing to quantize, or a result below the threshold asked for
+    ├── QuantizationError       nothing to quantize, or a result below a threshold
     └── ForkError               an engine used in a process forked after it was loaded
 
-A caller who wants one net writes ``except EdgebertError``. A message is one line: what happened, with which value,
-where, and how to fix it.
+``except EdgebertError`` catches them all. A message is one line: the problem, the value, the place and the remedy.
+
+An error names options and inputs in fields, not in its message. Python and the command line each make their own
+sentence of them::
+
+    raise InputError("is not between 1 and 512", option="max_tokens", value=0)
+    # max_tokens=0 is not between 1 and 512
+    # --max-tokens 0 is not between 1 and 512
+
+    raise LimitError("has 9 tokens, the limit is 8", index=3, hint="raise {max_tokens}", options={"max_tokens": ...})
+    # text 3 has 9 tokens, the limit is 8; raise max_tokens
+    # line 4 of texts.txt has 9 tokens, the limit is 8; raise --max-tokens
+
+    raise InputError("has no effect with {do_sample}", option="num_beams", value=4, options={"do_sample": True})
+    # num_beams=4 has no effect with do_sample=True
+    # --num-beams 4 has no effect with --do-sample
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import EllipsisType
+
+MAX_VALUE_CHARACTERS = 60
+
 
 class EdgebertError(Exception):
-    """Base of every error below."""
+    """Base of every error below.
+
+    ``str(error)`` is the sentence for Python: the option or the input, the message, and the hint after a semicolon.
+
+    Attributes:
+        message: The predicate of the sentence, or a whole sentence where no field names the subject.
+        option: The parameter that the message is about.
+        value: Its value; ``...`` leaves the value out.
+        index: The number of the input in the call, from 0.
+        item: The name of one input, ``"text"`` unless given. Without an index it is the subject as it stands.
+        part: A part of the input: its name, or its name and number, such as ``("choice", 1)``.
+        hint: The remedy.
+        options: Values of further options that message and hint name as ``{name}``; ``...`` leaves a value out.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        option: str | None = None,
+        value: object = ...,
+        index: int | None = None,
+        item: str | None = None,
+        part: str | tuple[str, int] | None = None,
+        hint: str | None = None,
+        options: Mapping[str, object | EllipsisType] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.option, self.value = option, value
+        self.index, self.item, self.part = index, item, part
+        self.hint, self.options = hint, dict(options or {})
+
+    def __str__(self) -> str:
+        """Return the sentence for Python."""
+        return self.sentence(python_option, python_place)
+
+    def sentence(self, option_name: Callable[[str, object], str], place_name: Callable[[EdgebertError], str]) -> str:
+        """Return the sentence, with options and inputs in the words of the caller.
+
+        Args:
+            option_name: Returns the words for an option with this name and value.
+            place_name: Returns the words for the input that ``index``, ``item`` and ``part`` name.
+        """
+        text = f"{self.message}; {self.hint}" if self.hint else self.message
+        for name, value in self.options.items():
+            text = text.replace(f"{{{name}}}", option_name(name, value))
+        if self.index is not None or self.item is not None:
+            return f"{place_name(self)} {text}"
+        return text if self.option is None else f"{option_name(self.option, self.value)} {text}"
+
+
+def python_option(name: str, value: object) -> str:
+    """Return an option as a keyword of a call: ``max_tokens=0``."""
+    return name if value is ... else f"{name}={value!r:.{MAX_VALUE_CHARACTERS}}"
+
+
+def python_place(error: EdgebertError) -> str:
+    """Return the input that an error is about, counted from 0: ``choice 1 of question 0``."""
+    item = error.item or "text"
+    place = item if error.index is None else f"{item} {error.index}"
+    if error.part is None:
+        return place
+    return f"{error.part if isinstance(error.part, str) else '{} {}'.format(*error.part)} of {place}"
 
 
 class BundleError(EdgebertError):
@@ -37,7 +119,7 @@ class IntegrityError(BundleError):
 
 
 class UnsafeBundleError(BundleError):
-    """The bundle names operators or files that an edgebert export never contains."""
+    """The bundle has operators or files that an edgebert export never contains."""
 
 
 class CheckpointError(EdgebertError):
