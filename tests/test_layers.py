@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgebert.cli import COMMANDS
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = (ROOT / "edgebert", ROOT / "exporters", ROOT / "runtime")
@@ -55,7 +56,7 @@ BROKEN = {
 def loaded(*args: str) -> set[str]:
     """Run Python and return the top-level packages that it imported."""
     command = [sys.executable, "-X", "importtime", *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
 
@@ -84,7 +85,7 @@ def lint_imports(folder: Path) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return done.returncode, " ".join(done.stdout.split())
 

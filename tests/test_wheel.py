@@ -23,6 +23,7 @@ from click.testing import CliRunner
 import edgebert
 from edgebert.cli import main
 from edgebert.cli.request import VERBS
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"edgebert": ROOT, "edgebert_exporters": ROOT / "exporters", "edgebert_runtime": ROOT / "runtime"}
@@ -49,7 +50,7 @@ class Install:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
 
     def output(self, *command: object, stdin: str = "") -> str:
@@ -70,7 +71,7 @@ def call(*command: object, **environment: str) -> None:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

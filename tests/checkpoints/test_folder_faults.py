@@ -96,7 +96,6 @@ FAULTS: Faults = {
 }
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_named(folder: Path, fault: str) -> None:
     assert_named(folder, FAULTS[fault])

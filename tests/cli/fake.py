@@ -2,7 +2,7 @@
 
 The vector of a text is ``[len(text), ord(first character), 0.1]``; scores come from the length of a text, and the
 spans of ``tag`` and ``answer`` are the words with a capital. ``generate`` and ``translate`` say the text again in
-capitals. The text ``slow`` takes a minute, ``boom`` raises, ``stop`` is an interrupt within exec(), where the import of
+capitals. The text ``slow`` takes an hour, ``boom`` raises, ``stop`` is an interrupt within exec(), where the import of
 a large library spends much of its time.
 """
 
@@ -27,6 +27,7 @@ from edgebert_runtime.generation import Options
 
 # What the methods of engines that write take beside the options of a search.
 OWN = ("errors", "max_batch_tokens", "lookup", "split_sentences", "target_prefix", "source_language", "target_language")
+SLOW = 3600  # seconds: longer than any test waits
 THIRD = float(np.float32(1 / 3))  # as engines give it: 0.3333333432674408
 
 
@@ -63,7 +64,7 @@ class FakeEngine:
         self.calls.append({"texts": len(texts), **options})
         limit = options.get("max_tokens") or self.default_tokens
         if "slow" in texts:
-            time.sleep(60)
+            time.sleep(SLOW)
         if "stop" in texts:
             exec("raise KeyboardInterrupt")
         if "boom" in texts:
@@ -101,12 +102,12 @@ class FakeEngine:
         return found if count > 1 else [one for (one,) in found]
 
     def continue_one(self, prompt: str, options: dict[str, Any]) -> Iterator[str]:
-        """Yield the words of the continuation; ``...`` goes on for ever, ``stuck`` is a minute after the first."""
+        """Yield the words of the continuation; ``...`` goes on for ever, ``stuck`` is an hour after the first."""
         searched(self.decoding, options)
         self.read([prompt], options)
         yield from continuation(prompt).text.partition(" ")
         if prompt == "one stuck":
-            time.sleep(60)
+            time.sleep(SLOW)
         while prompt == "...":
             yield " and"
 

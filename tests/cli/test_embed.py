@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from edgebert.cli.text_input import MAX_LINE_BYTES, line_windows
+from tests.support.patience import PATIENCE
 
 
 def test_arguments_become_lines_of_numbers(run: Any, engine: Any) -> None:
@@ -123,7 +124,7 @@ def test_a_full_disk_leaves_nothing(start: Any, tmp_path: Path) -> None:
     process = start(
         "embed", "b", "--output", tmp_path / "v.npy", *["a"] * 50, preexec_fn=limit, stdin=subprocess.DEVNULL
     )
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert (out, err) == (b"", f"edgebert: error: cannot write {tmp_path / 'v.npy'}: File too large\n".encode())
     assert list(tmp_path.iterdir()) == []
@@ -192,7 +193,7 @@ def test_a_slow_writer_gets_answers_at_once(start: Any) -> None:
         process.stdin.write(text)
         process.stdin.flush()
         assert process.stdout.readline().startswith(f"{len(text) - 1}.0 ".encode())
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 

@@ -19,6 +19,7 @@ import edgebert_runtime
 from edgebert.cli.errors import one_line
 from edgebert_runtime import errors
 from tests.cli.stopping import stop
+from tests.support.patience import PATIENCE
 
 TREE = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.EdgebertError)]
 
@@ -115,7 +116,7 @@ def test_interrupt_exits_with_130(run: Any, failing: Any) -> None:
 
 def test_an_interrupted_import_exits_with_130() -> None:
     command = [sys.executable, "-m", "tests.cli.fake", "embed", "b", "stop"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "edgebert: interrupted\n")
 
 
@@ -176,7 +177,7 @@ def test_a_reader_that_leaves_is_no_error(start: Any, tmp_path: Path) -> None:
     assert process.stdout.readline() == b"11.0 104.0 0.1\n"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=PATIENCE) == 141
     process.stdin.close()
     process.stderr.close()
 
@@ -185,6 +186,6 @@ def test_a_reader_that_leaves_is_no_error(start: Any, tmp_path: Path) -> None:
 def test_a_full_disk_behind_stdout_is_one_line(start: Any) -> None:
     with open("/dev/full", "wb") as full:
         process = start("embed", "b", "hello", stdout=full, stdin=subprocess.DEVNULL)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert err == b"edgebert: error: cannot read or write: No space left on device\n"

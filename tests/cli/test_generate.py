@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from edgebert.cli.generation_options import TABLE
 from edgebert_runtime.generation.option_parsers import CHECKS
+from tests.support.patience import PATIENCE
 
 SHARED = {"texts": 1, "max_batch_tokens": None, "errors": "strict"}
 RESULT = {"text": "A", "tokens": [5, 6], "token_logprobs": [-0.33333334, -0.5], "score": -0.8333334}
@@ -201,11 +201,9 @@ def test_stream_refuses_what_is_not_one_prompt(run: Any, engine: Any) -> None:
 def test_stream_prints_pieces_as_they_come_and_stops_at_once(start: Any) -> None:
     process = start("generate", "generate", "one stuck", "--stream")
     assert process.stdout.read(9) == b"ONE STUCK"
-    begin = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)  # the fake engine sleeps longer than that
     assert (process.returncode, out, err) == (130, b"\n", b"edgebert: interrupted\n")
-    assert time.monotonic() - begin < 5
 
 
 def test_a_reader_that_leaves_ends_the_stream(start: Any) -> None:
@@ -213,7 +211,7 @@ def test_a_reader_that_leaves_ends_the_stream(start: Any) -> None:
     assert process.stdout.read(7) == b"... and"
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=PATIENCE) == 141
     process.stdin.close()
     process.stderr.close()
 

@@ -13,6 +13,7 @@ import pytest
 import edgebert_runtime
 from edgebert.cli import COMMANDS
 from edgebert.cli.request import ALSO, VERBS
+from tests.support.patience import PATIENCE
 
 # These answer each text before they have read all.
 STREAMING = ("embed", "classify", "tag", "fill-mask", "generate", "translate", "score")
@@ -77,7 +78,7 @@ def test_no_texts_are_no_results(run: Any, engine: Any, verb: str, options: list
 @pytest.mark.parametrize("verb", [*READING, "answer"])
 def test_closed_standard_input(start: Any, verb: str) -> None:
     process = start(*call(verb), stdin=None, preexec_fn=lambda: os.close(0))
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, b"")
     assert b"Standard input is closed" in err
 
@@ -125,7 +126,7 @@ def test_a_slow_writer_gets_answers_at_once(start: Any, verb: str) -> None:
         process.stdin.flush()
         line = process.stdout.readline().decode().rstrip("\n")
         assert line.split("\t")[1:] == LEADS[verb].split("\t")[1:]
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -137,7 +138,7 @@ def test_a_reader_that_leaves_is_no_error(start: Any, tmp_path: Path, verb: str)
     assert process.stdout.readline() != b""
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 141
+    assert process.wait(timeout=PATIENCE) == 141
     process.stdin.close()
     process.stderr.close()
 
@@ -152,5 +153,5 @@ def test_interrupted_while_the_engine_works(start: Any, verb: str) -> None:
     process.stdin.flush()
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, b"edgebert: interrupted\n")

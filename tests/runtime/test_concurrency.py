@@ -18,6 +18,7 @@ import edgebert_runtime
 from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import EdgebertError
 from edgebert_runtime.session import batch_executor as workers
+from tests.support.patience import PATIENCE
 
 CLEAN = """
 import multiprocessing, os, sys
@@ -111,7 +112,7 @@ def test_side_by_side_fails_as_one_and_goes_on(side_by_side: Embedder, monkeypat
     def broken(names: Any, feeds: Any) -> Any:
         nonlocal runs
         runs += 1
-        time.sleep(0.02)
+        time.sleep(0.1)  # far longer than the other thread needs to see the first failure
         return [np.full_like(run(names, feeds)[0], np.nan)]
 
     with monkeypatch.context() as patch:
@@ -161,5 +162,5 @@ def test_nothing_is_printed_and_processes_start(folder: Path, tmp_path: Path) ->
     script = tmp_path / "script.py"
     script.write_text(CLEAN)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", str(script), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

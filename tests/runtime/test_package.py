@@ -6,13 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import onnxruntime
 import pytest
 
 import edgebert_runtime
 from edgebert_runtime import Embedder, benchmark, errors
 from edgebert_runtime.errors import InputError
+from tests.support.patience import PATIENCE
 
 FORBIDDEN = ("torch", "onnx", "onnx_ir", "transformers", "safetensors", "edgebert")
 
@@ -32,7 +35,7 @@ def test_importing_is_cheap_and_running_needs_three_packages(folder: Path) -> No
         "edgebert_runtime.load(sys.argv[1]).embed(['the cat'])\n"
         f"print(sorted(set({FORBIDDEN!r}) & set(sys.modules)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("[]\n[]\n", "")
 
 
@@ -40,7 +43,7 @@ def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "edgebert_runtime").symlink_to(Path(edgebert_runtime.__file__).parent)
     code = "import sys, edgebert_runtime; print(edgebert_runtime.load(sys.argv[1]).embed(['the cat']).shape)"
     command = [sys.executable, "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("(1, 32)\n", "")
 
 
@@ -64,10 +67,30 @@ def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureF
     assert "edgebert" not in {record.name for record in caplog.records}  # nothing was cut
 
 
+def clock_of_runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Return a clock that goes on by a second with each run of a model, and that no busy machine disturbs."""
+    runs = 0
+
+    def counted(run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal runs
+            runs += 1
+            return run(*args, **options)
+
+        return call
+
+    for name in ("run", "run_with_iobinding"):
+        monkeypatch.setattr(onnxruntime.InferenceSession, name, counted(getattr(onnxruntime.InferenceSession, name)))
+    return lambda: float(runs)
+
+
 # The 64 positions of a decoder leave no room for longer texts; sources have 40 of their own.
 @pytest.mark.parametrize(("task", "lengths"), [("generate", (32,)), ("translate", (32, 40))])
-def test_measures_writing(task_bundle: Callable[[str], Path], task: str, lengths: tuple[int, ...]) -> None:
+def test_measures_writing(
+    task_bundle: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, task: str, lengths: tuple[int, ...]
+) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
+    monkeypatch.setattr(benchmark, "time", SimpleNamespace(perf_counter=clock_of_runs(monkeypatch)))
     figures = benchmark.measure(engine, seconds=0.1)
     assert set(figures) == KEYS
     assert set(figures["latency"]) == {f"first_after_{n}_tokens" for n in lengths}
@@ -78,7 +101,7 @@ def test_measures_writing(task_bundle: Callable[[str], Path], task: str, lengths
         for count in (1, 8)
         for beams in (("", "_with_4_beams") if task == "translate" else ("",))
     }
-    assert throughput["tokens_per_second_of_8"] > throughput["tokens_per_second_of_1"] > 0
+    assert throughput["tokens_per_second_of_8"] > 7 * throughput["tokens_per_second_of_1"] > 0
     assert throughput.get("tokens_per_second_of_8_with_4_beams", 1) > 0
     assert {*benchmark.CALLS, *benchmark.WRITING} == set(edgebert_runtime.ENGINES)
 

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-# Bounds a command that hangs. It is far above what any command takes on a busy machine.
-HOUR = 3600
 # Ends a line that is shown in part.
 CUT = " ..."
 
@@ -50,7 +50,7 @@ def run(command: str, folder: Path) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=HOUR,
+        timeout=PATIENCE,
     )
     assert process.returncode == 0, f"{command}: {process.stderr}"
     return process.stdout.rstrip().splitlines()

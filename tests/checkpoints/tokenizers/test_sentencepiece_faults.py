@@ -94,7 +94,6 @@ def test_file_has_a_limit(tmp_path: Path) -> None:
         read_sentencepieces(CheckpointFolder.open(tmp_path), "source.spm")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_damaged_bytes_are_an_error_of_ours_or_harmless(tmp_path: Path, kind: str) -> None:
     rng = random.Random(2)

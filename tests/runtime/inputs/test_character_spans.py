@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import unicodedata
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from edgebert_runtime.inputs.character_spans import attached, divide, origins, plan_windows, snap
 from edgebert_runtime.inputs.validation import check_text
 from tests.runtime.fakes import KINDS
+from tests.support.work import lines_run
 
 PIECES = [
     *"aEz,.'-", " ", "  ", "\t", "\n", "\u00a0", "\u3000", "\0", "\ufeff", "\u200b", "\u200d", "\u200c",
@@ -104,13 +104,12 @@ def test_spans_of_tokens(tokenizer: Any, text: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize("mark", ["\u0301", "\u200d", "🇩", "🏽", " "])
-def test_no_text_takes_long(mark: str) -> None:
+def test_no_text_makes_it_look_far(mark: str) -> None:
     text = "a" + mark * 100_000
-    begun = time.process_time()
     for place in range(50_000, 50_200):
         start, end = snap(text, place, place + 1)
         assert place - 64 <= start <= end <= place + 65
-    assert time.process_time() - begun < 2
+    assert lines_run(lambda: snap(text, 50_000, 50_001)) < 64 * 40
 
 
 @given(st.lists(st.sampled_from(["a", "\ud83d", "\ude00", "😀", "日", "\ud800", "\udfff", "\ufeff"]), max_size=12))

@@ -79,4 +79,4 @@ def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
     begin = time.process_time()
     found = split_sentences(text)
     assert found.join(found.texts) == text
-    assert time.process_time() - begin < 5
+    assert time.process_time() - begin < 20  # of CPU time: it takes 1; in the square of the length it would be minutes

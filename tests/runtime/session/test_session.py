@@ -18,6 +18,7 @@ from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError, Inp
 from edgebert_runtime.session import error_messages as device_errors
 from edgebert_runtime.session import session
 from edgebert_runtime.session.session import CUDA, open_session, parse_device
+from tests.support.patience import PATIENCE
 
 FEEDS = {name: np.ones((1, 3), np.int64) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
@@ -208,7 +209,7 @@ def test_missing_kernel_advises_another_target() -> None:
 
 def python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_out_of_memory_leaves_the_session_usable(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgebert_runtime.session.thread_count import available_threads
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -85,5 +86,5 @@ def test_a_process_bound_to_one_cpu_uses_one_thread(folder: Path) -> None:
         "assert engine.threads == 1\n"
         "assert engine.embed(['the cat']).any()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
