@@ -37,8 +37,10 @@ sentence of them::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import EllipsisType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 MAX_VALUE_CHARACTERS = 60
 
@@ -69,7 +71,7 @@ class EdgebertError(Exception):
         item: str | None = None,
         part: str | tuple[str, int] | None = None,
         hint: str | None = None,
-        options: Mapping[str, object | EllipsisType] | None = None,
+        options: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
