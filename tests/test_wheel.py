@@ -142,6 +142,7 @@ def test_the_sdist_holds_what_its_tests_need(built: Path) -> None:
     with tarfile.open(file) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "constraints.txt", "LICENSE", "tests/conftest.py", "samples/demo.py"} < names
+    assert {"README.md", "CONTRIBUTING.md", "THIRD_PARTY.md", "docs/glossary.md"} < names  # the README links to them
     assert not [name for name in names if name.startswith((".", "dist/")) and name != ".gitignore"]
 
 
