@@ -13,6 +13,7 @@ import edgebert
 from edgebert.cli import COMMANDS, main
 from edgebert.cli.request import VERBS
 from tests.support.documents import DOCS, README, ROOT, blocks, broken_links, commands, named_paths, prose, run
+from tests.support.patience import PATIENCE
 
 TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
 GENERATION = (DOCS / "generation.md").read_text(encoding="utf-8")
@@ -63,7 +64,7 @@ def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(PATIENCE)
 def test_every_command_runs(folder: Path) -> None:
     verbs: set[str] = set()
     for command, shown in commands("".join([TASKS, *PAGES.values()])):
