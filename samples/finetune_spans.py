@@ -30,7 +30,7 @@ import torch
 from tokenizers import Tokenizer
 
 import edgebert
-from edgebert.training import Recipe
+from edgebert.training import TrainingConfig
 from edgebert.training.bert_finetuning import new_head, span_examples, span_loss
 from edgebert.training.examples import batches
 
@@ -86,7 +86,7 @@ class Scores:
 
 
 def main(
-    folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], recipe: Recipe
+    folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], recipe: TrainingConfig
 ) -> dict[str, Scores]:
     """Train on questions, save the checkpoint in ``folder``, and return how the questions for the test are answered."""
     model, start = new_head(encoder, "answer")
@@ -188,8 +188,18 @@ def quick(folder: Path) -> tuple[Path, list[Question], list[Question]]:
 
 
 STEPS, TESTS = 400, 2000
-FULL = Recipe(steps=STEPS, rate=2e-4, warmup=40, schedule="linear", final=0.0, decay=0.01, betas=(0.9, 0.999))
-QUICK = Recipe(steps=240, rate=2e-3, warmup=20, schedule="linear", decay=0.01, betas=(0.9, 0.999))
+FULL = TrainingConfig(
+    steps=STEPS,
+    learning_rate=2e-4,
+    warmup_steps=40,
+    schedule="linear",
+    min_lr_ratio=0.0,
+    weight_decay=0.01,
+    betas=(0.9, 0.999),
+)
+QUICK = TrainingConfig(
+    steps=240, learning_rate=2e-3, warmup_steps=20, schedule="linear", weight_decay=0.01, betas=(0.9, 0.999)
+)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

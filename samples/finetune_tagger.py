@@ -25,7 +25,7 @@ import torch
 from tokenizers import Tokenizer
 
 import edgebert
-from edgebert.training import Recipe
+from edgebert.training import TrainingConfig
 from edgebert.training.bert_finetuning import new_head, tagging_examples, tagging_loss
 from edgebert.training.examples import batches
 
@@ -72,7 +72,7 @@ class Scores:
 
 
 def main(
-    folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], recipe: Recipe
+    folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], recipe: TrainingConfig
 ) -> dict[str, Scores]:
     """Train on the words, save the checkpoint in ``folder``, and return how the words held out are labelled."""
     model, start = new_head(encoder, "tag", len(LABELS))
@@ -170,8 +170,18 @@ def quick(folder: Path) -> tuple[Path, list[Words], list[Words]]:
 
 
 STEPS, TESTS = 450, 420
-FULL = Recipe(steps=STEPS, rate=2e-4, warmup=45, schedule="linear", final=0.0, decay=0.01, betas=(0.9, 0.999))
-QUICK = Recipe(steps=60, rate=3e-3, warmup=10, schedule="linear", decay=0.01, betas=(0.9, 0.999))
+FULL = TrainingConfig(
+    steps=STEPS,
+    learning_rate=2e-4,
+    warmup_steps=45,
+    schedule="linear",
+    min_lr_ratio=0.0,
+    weight_decay=0.01,
+    betas=(0.9, 0.999),
+)
+QUICK = TrainingConfig(
+    steps=60, learning_rate=3e-3, warmup_steps=10, schedule="linear", weight_decay=0.01, betas=(0.9, 0.999)
+)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

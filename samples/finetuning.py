@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 import edgebert
 from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.model import Bert, BertConfig
-from edgebert.training import Loss, Recipe, initialize, save_checkpoint, train
+from edgebert.training import Loss, TrainingConfig, initialize, save_checkpoint, train
 from edgebert.training.examples import Batch
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
@@ -45,7 +45,7 @@ class Reference:
 
 
 def learn(
-    model: HeadedBert, batches: Iterable[Batch], loss: Callable[[HeadedBert, Batch], Loss], recipe: Recipe
+    model: HeadedBert, batches: Iterable[Batch], loss: Callable[[HeadedBert, Batch], Loss], recipe: TrainingConfig
 ) -> None:
     """Train a model on batches, and print how far it is and how long it took."""
     begun = time.perf_counter(), time.process_time()

@@ -32,7 +32,7 @@ from edgebert import EdgebertError
 from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining
 from edgebert.models.seq2seq.model import sinusoids
-from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
 from edgebert.training.bert_pretraining import (
     Batch,
     Document,
@@ -74,15 +74,23 @@ class Sizes:
 
 FULL = (
     Sizes(),
-    Recipe(steps=6000, rate=1.5e-3, warmup=200, final=0.02, decay=0.01, betas=(0.9, 0.98), bfloat16=True),
+    TrainingConfig(
+        steps=6000,
+        learning_rate=1.5e-3,
+        warmup_steps=200,
+        min_lr_ratio=0.02,
+        weight_decay=0.01,
+        betas=(0.9, 0.98),
+        bfloat16=True,
+    ),
 )
 QUICK = (
     Sizes(vocabulary=512, dim=32, layers=2, heads=2, length=48, batch=16),
-    Recipe(steps=60, rate=1e-2, warmup=6),
+    TrainingConfig(steps=60, learning_rate=1e-2, warmup_steps=6),
 )
 
 
-def main(folder: Path, texts: Sequence[Text], sizes: Sizes, recipe: Recipe) -> dict[str, Score]:
+def main(folder: Path, texts: Sequence[Text], sizes: Sizes, recipe: TrainingConfig) -> dict[str, Score]:
     """Train on texts, save the checkpoint in ``folder`` and bundles beside it, and return what all are worth."""
     known, held_out = split(texts)
     tokenizer = train_tokenizer(known, sizes.vocabulary)
@@ -212,7 +220,7 @@ def make_model(sizes: Sizes, vocabulary: Vocabulary) -> BertPreTraining:
         max_position_embeddings=sizes.length,
     )
     model = BertPreTraining(Bert(config))
-    initialize(model, deviation=DEVIATION)
+    initialize(model, std=DEVIATION)
     with torch.no_grad():
         model.bert.embeddings.position_embedding.weight.copy_(2**0.5 * DEVIATION * sinusoids(sizes.length, sizes.dim))
     return model

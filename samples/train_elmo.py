@@ -29,7 +29,7 @@ from torch import Tensor
 
 import edgebert
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
-from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -65,11 +65,14 @@ class Perplexity(NamedTuple):
         return f"{self.forwards:.1f} forwards, {self.backwards:.1f} backwards"
 
 
-FULL = (Sizes(), Recipe(steps=1000, rate=1e-2, warmup=50))
-QUICK = (Sizes(vocabulary=384, dim=64, tokens=32, batch=256), Recipe(steps=60, rate=1e-2, warmup=5))
+FULL = (Sizes(), TrainingConfig(steps=1000, learning_rate=1e-2, warmup_steps=50))
+QUICK = (
+    Sizes(vocabulary=384, dim=64, tokens=32, batch=256),
+    TrainingConfig(steps=60, learning_rate=1e-2, warmup_steps=5),
+)
 
 
-def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: Recipe) -> Perplexity:
+def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: TrainingConfig) -> Perplexity:
     """Train on a text, save the checkpoint in ``folder``, and return the perplexity of the text held out."""
     tokenizer = train_tokenizer(training, sizes.vocabulary)
     known, unseen = (encode(tokenizer, text, sizes.tokens) for text in (training, held_out))
@@ -150,7 +153,7 @@ def make_model(sizes: Sizes, seed: int) -> BiLanguageModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # from which PyTorch draws the weights of LSTMs
         model = BiLanguageModel(Elmo(config))
-    initialize(model, seed=seed, deviation=0.1)
+    initialize(model, seed=seed, std=0.1)
     return model
 
 

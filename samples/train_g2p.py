@@ -29,7 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, translation_loss
-from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 HERE = Path(__file__).parent
@@ -62,12 +62,23 @@ class Sizes:
 
 FULL = (
     Sizes(),
-    Recipe(steps=10_000, rate=1.5e-3, warmup=500, final=0.01, decay=0.01, betas=(0.9, 0.98), bfloat16=True),
+    TrainingConfig(
+        steps=10_000,
+        learning_rate=1.5e-3,
+        warmup_steps=500,
+        min_lr_ratio=0.01,
+        weight_decay=0.01,
+        betas=(0.9, 0.98),
+        bfloat16=True,
+    ),
 )
-QUICK = (Sizes(dim=32, inner=64, layers=1, heads=2, batch=512), Recipe(steps=200, rate=1e-2, warmup=20))
+QUICK = (
+    Sizes(dim=32, inner=64, layers=1, heads=2, batch=512),
+    TrainingConfig(steps=200, learning_rate=1e-2, warmup_steps=20),
+)
 
 
-def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, recipe: Recipe) -> Errors:
+def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, recipe: TrainingConfig) -> Errors:
     """Train on words, save the checkpoint in ``folder``, and return what it mispronounces of those for the test."""
     parts = cmudict.split(words)
     pairs = encode(parts.train)
@@ -147,7 +158,7 @@ def make_model(sizes: Sizes) -> Seq2Seq:
         scale_embedding=True,
     )
     model = Seq2Seq(config, DROPOUT)
-    initialize(model, deviation=sizes.dim**-0.5)
+    initialize(model, std=sizes.dim**-0.5)
     return model
 
 

@@ -32,7 +32,7 @@ from torch.nn import functional
 from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
-from edgebert.training import Loss, Progress, Recipe, initialize, save_checkpoint, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -57,14 +57,14 @@ class Sizes:
     batch: int = 16
 
 
-FULL = (Sizes(), Recipe(steps=1920, rate=3e-3, warmup=96, bfloat16=True))
+FULL = (Sizes(), TrainingConfig(steps=1920, learning_rate=3e-3, warmup_steps=96, bfloat16=True))
 QUICK = (
     Sizes(vocabulary=384, dim=32, layers=2, heads=2, context=64, batch=8),
-    Recipe(steps=30, rate=1e-2, warmup=5, bfloat16=False),
+    TrainingConfig(steps=30, learning_rate=1e-2, warmup_steps=5, bfloat16=False),
 )
 
 
-def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: Recipe) -> float:
+def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: TrainingConfig) -> float:
     """Train on a text, save the checkpoint in ``folder``, and return the bits per byte of the text held out."""
     tokenizer = train_tokenizer(training, sizes.vocabulary)
     tokens, unseen = encode(tokenizer, training), encode(tokenizer, held_out)

@@ -1,4 +1,4 @@
-"""The file that a stopped run goes on from: weights, optimizer and random generator after a step."""
+"""Training state on disk: weights, optimizer and random generator after a step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from edgebert.training.training_config import Recipe
+from edgebert.training.training_config import TrainingConfig
 from edgebert_runtime.errors import InputError
 
 
 def write_state(
-    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, step: int, tokens: int
+    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, config: TrainingConfig, step: int, tokens: int
 ) -> None:
-    """Write everything that decides how the run goes on; the file before it stays until the new one is complete."""
+    """Write the state of a run atomically."""
     state = {
-        "recipe": asdict(recipe),
+        "config": asdict(config),
         "step": step,
         "tokens": tokens,
         "model": model.state_dict(),
@@ -32,23 +32,25 @@ def write_state(
         os.replace(Path(scratch) / file.name, file)
 
 
-def read_state(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> tuple[int, int]:
-    """Put model, optimizer and random generator back to where they were; return steps and tokens done.
+def read_state(
+    file: Path, model: nn.Module, optimizer: torch.optim.Optimizer, config: TrainingConfig
+) -> tuple[int, int]:
+    """Restore model, optimizer and random generator; return the steps and tokens done.
 
     Raises:
-        InputError: if the file is not the state of a run of this model by this recipe.
+        InputError: if the file is no training state, or one of another model or configuration.
     """
     remove = "remove it to begin again"
     try:
         state = torch.load(file, weights_only=True)  # tensors and plain values, no program code
-        found = state["recipe"]
+        saved = state["config"]
     except Exception as error:
         raise InputError(f"{file} is not the state of a run ({type(error).__name__}); {remove}") from error
-    ours = asdict(recipe)
-    if different := [
-        f"{name}={found.get(name)} is now {value}" for name, value in ours.items() if found.get(name) != value
-    ]:
-        raise InputError(f"{file} is of another run ({', '.join(different)}); {remove}")
+    changes = [
+        f"{name}={saved.get(name)} is now {value}" for name, value in asdict(config).items() if saved.get(name) != value
+    ]
+    if changes:
+        raise InputError(f"{file} is of another run ({', '.join(changes)}); {remove}")
     try:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])

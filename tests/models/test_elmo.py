@@ -17,7 +17,7 @@ from torch.nn.utils import rnn
 from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig, bidirectional_loss
 from edgebert.models.mask_positions import front_positions
-from edgebert.training import Loss, Progress, Recipe, initialize, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, train
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative
 from tests.support.tiny import randomize
@@ -202,10 +202,10 @@ def two_way(model: BiLanguageModel, batch: tuple[Tensor, Tensor]) -> Loss:
 def test_both_directions_learn() -> None:
     torch.manual_seed(1)
     model = BiLanguageModel(Elmo(ElmoConfig(**{**SIZES, "num_hidden_layers": 2})))
-    initialize(model, deviation=0.1)
+    initialize(model, std=0.1)
     reports: list[Progress] = []
-    recipe = Recipe(steps=200, rate=0.05, warmup=10, decay=0.0)
-    train(model, sentences(1), two_way, recipe, report=reports.append)
+    config = TrainingConfig(steps=200, learning_rate=0.05, warmup_steps=10, weight_decay=0.0)
+    train(model, sentences(1), two_way, config, report=reports.append)
     ids, mask = next(sentences(2))
     with torch.no_grad():
         counting, others = (torch.stack(model(rows, mask)).mean(1) for rows in (ids, random_ids(mask)))
@@ -238,7 +238,7 @@ def test_a_task_learns_which_layers_it_needs() -> None:
         return Loss(mean, len(hidden), len(hidden))
 
     before = {name: tensor.clone() for name, tensor in elmo.state_dict().items()}
-    train(task, sentences(3), which, Recipe(steps=80, rate=0.05, decay=0.0))
+    train(task, sentences(3), which, TrainingConfig(steps=80, learning_rate=0.05, weight_decay=0.0))
     shares, scale = elmo.mix.weight.detach().softmax(0), elmo.mix.scale.detach()
     assert float(shares[0]) > 0.6
     assert float(scale) > 1

@@ -18,7 +18,7 @@ import edgebert
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.models.bert.heads import HeadedBert
-from edgebert.training import Recipe, save_checkpoint, train
+from edgebert.training import TrainingConfig, save_checkpoint, train
 from edgebert.training.bert_finetuning import LOSSES, new_head, span_examples, tagging_examples
 from edgebert.training.examples import Batch, Example, batches, collate, text_examples
 from edgebert_exporters import export_checkpoint
@@ -29,7 +29,7 @@ from tests.support.tiny import CLASSES, ENDINGS, write_checkpoint
 ENCODERS = [name for name, kind in MODEL_TYPES.items() if kind.family == "bert"]
 LABELS = {"classify": ["none", "cat"], "tag": ["O", "animal", "thing"], "answer": []}
 TEXTS = ["the cats sat", "a dog ran in the rain", "moon , sun and a mat in the rain"]
-QUICK = Recipe(steps=80, rate=3e-3, warmup=8, decay=0.0)
+QUICK = TrainingConfig(steps=80, learning_rate=3e-3, warmup_steps=8, weight_decay=0.0)
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:

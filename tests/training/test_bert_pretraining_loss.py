@@ -16,7 +16,7 @@ from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.bert.pretraining import MASKED, NEXT, BertPreTraining, pretraining_heads
-from edgebert.training import Recipe, initialize, train
+from edgebert.training import TrainingConfig, initialize, train
 from edgebert.training.bert_pretraining import Batch, Pair, batches, collate, pairs, pretraining_loss
 from edgebert.training.examples import IGNORED
 from edgebert.training.save_checkpoint import describe, publish
@@ -92,10 +92,10 @@ def test_only_chosen_tokens_count() -> None:
 def test_both_tasks_are_learned_where_they_can_be() -> None:
     documents = [random_documents(1, seed, 5 + 4 * seed, 9 + 4 * seed)[0] for seed in range(6)]  # each in its own words
     model = BertPreTraining(Bert(BertConfig(**CONFIG)))
-    initialize(model, deviation=0.1)
+    initialize(model, std=0.1)
     stream = batches(documents, VOCABULARY, size=16, length=24, seed=2)
     test = [next(stream) for _ in range(8)]
-    train(model, stream, pretraining_loss, Recipe(steps=200, rate=3e-3, warmup=15))
+    train(model, stream, pretraining_loss, TrainingConfig(steps=200, learning_rate=3e-3, warmup_steps=15))
     losses, right = [], []
     with torch.no_grad():
         for batch in test:
@@ -107,7 +107,7 @@ def test_both_tasks_are_learned_where_they_can_be() -> None:
 
 
 def test_a_run_that_was_stopped_ends_at_the_same_weights(tmp_path: Path) -> None:
-    documents, recipe = random_documents(), Recipe(steps=8, rate=1e-2, accumulate=2)
+    documents, config = random_documents(), TrainingConfig(steps=8, learning_rate=1e-2, gradient_accumulation_steps=2)
 
     def stream() -> Iterator[Batch]:
         return batches(documents, VOCABULARY, size=4, length=24, seed=6)
@@ -117,10 +117,10 @@ def test_a_run_that_was_stopped_ends_at_the_same_weights(tmp_path: Path) -> None
         state = tmp_path / f"{len(stops)}.run"
         for stop in stops:
             model = make_model()
-            train(model, stream(), pretraining_loss, recipe, state=state, until=stop)
+            train(model, stream(), pretraining_loss, config, state=state, until=stop)
         ends.append(model.state_dict())
     for name, tensor in ends[0].items():
         assert torch.equal(tensor, ends[1][name]), name
     other = make_model()
-    train(other, batches(documents, replace(VOCABULARY, mask=UNK), size=4, length=24, seed=6), pretraining_loss, recipe)
+    train(other, batches(documents, replace(VOCABULARY, mask=UNK), size=4, length=24, seed=6), pretraining_loss, config)
     assert any(not torch.equal(tensor, ends[0][name]) for name, tensor in other.state_dict().items())

@@ -20,7 +20,7 @@ from torch.nn import functional
 import edgebert
 from edgebert.cli import main
 from edgebert.models.gpt2.model import Gpt2Classifier
-from edgebert.training import Recipe, save_checkpoint, train
+from edgebert.training import TrainingConfig, save_checkpoint, train
 from edgebert.training.examples import Example, batches, collate, text_examples
 from edgebert.training.gpt_finetuning import (
     choice_examples,
@@ -34,7 +34,7 @@ from tests.models.tiny_bert import relative
 from tests.training.tiny_words import DELIMITER, EXTRACT, START, WORDS, write_words
 
 LABELS = ("no", "yes")
-QUICK = Recipe(steps=120, rate=3e-3, warmup=10, decay=0.0)
+QUICK = TrainingConfig(steps=120, learning_rate=3e-3, warmup_steps=10, weight_decay=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
-from edgebert.training import Loss, Progress, Recipe, initialize, train
+from edgebert.training import Loss, Progress, TrainingConfig, initialize, train
 from edgebert_runtime.errors import InputError
 
 Floats = npt.NDArray[np.float64]
-RECIPE = Recipe(steps=12, rate=0.02, warmup=3, seed=5)
+TRAINING = TrainingConfig(steps=12, learning_rate=0.02, warmup_steps=3, seed=5)
 CONFIG = Gpt2Config(
     vocab_size=29,
     hidden_size=16,
@@ -77,18 +77,20 @@ def points(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, generator=generator), torch.randn(count, 2, generator=generator)
 
 
-def adamw(weight: Floats, bias: Floats, batches: list[tuple[Tensor, Tensor]], recipe: Recipe) -> tuple[Floats, Floats]:
+def adamw(
+    weight: Floats, bias: Floats, batches: list[tuple[Tensor, Tensor]], config: TrainingConfig
+) -> tuple[Floats, Floats]:
     """Fit a linear layer as Loshchilov and Hutter (2019), algorithm 2, have it, with the gradient clipped."""
     values, first, second = [weight, bias], [0.0 * weight, 0.0 * bias], [0.0 * weight, 0.0 * bias]
-    (beta1, beta2), decays = recipe.betas, (recipe.decay, 0.0)
+    (beta1, beta2), decays = config.betas, (config.weight_decay, 0.0)
     for step, batch in enumerate(batches):
         x, y = (part.double().numpy() for part in batch)
         error = 2 * (x @ values[0].T + values[1] - y) / len(x)
         gradients = [error.T @ x, error.sum(0)]
         length = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
-        rate = recipe.rate_at(step)
+        rate = config.learning_rate_at(step)
         for i, gradient in enumerate(gradients):
-            gradient = gradient * min(1.0, recipe.clip / length)
+            gradient = gradient * min(1.0, config.max_grad_norm / length)
             first[i] = beta1 * first[i] + (1 - beta1) * gradient
             second[i] = beta2 * second[i] + (1 - beta2) * gradient**2
             mean, square = first[i] / (1 - beta1 ** (step + 1)), second[i] / (1 - beta2 ** (step + 1))
@@ -98,11 +100,11 @@ def adamw(weight: Floats, bias: Floats, batches: list[tuple[Tensor, Tensor]], re
 
 @pytest.mark.parametrize("clip", [0.5, 1e6])
 def test_weights_are_those_of_the_paper(clip: float) -> None:
-    recipe = Recipe(steps=15, rate=0.05, warmup=4, decay=0.3, clip=clip)
+    config = TrainingConfig(steps=15, learning_rate=0.05, warmup_steps=4, weight_decay=0.3, max_grad_norm=clip)
     model, batches = nn.Linear(3, 2), [points(5, seed) for seed in range(15)]
     weight, bias = model.weight.detach().double().numpy().copy(), model.bias.detach().double().numpy().copy()
-    train(model, batches, squared, recipe)
-    expected = adamw(weight, bias, batches, recipe)
+    train(model, batches, squared, config)
+    expected = adamw(weight, bias, batches, config)
     np.testing.assert_allclose(model.weight.detach().numpy(), expected[0], rtol=2e-5, atol=2e-6)
     np.testing.assert_allclose(model.bias.detach().numpy(), expected[1], rtol=2e-5, atol=2e-6)
 
@@ -113,17 +115,17 @@ def test_batches_of_unequal_weight_add_up_to_one_large_batch() -> None:
     whole = [(torch.cat([x for x, _ in group]), torch.cat([y for _, y in group])) for group in groups]
     small, large = nn.Linear(3, 2), nn.Linear(3, 2)
     large.load_state_dict(small.state_dict())
-    recipe = Recipe(steps=4, rate=0.1, clip=0.0)
+    config = TrainingConfig(steps=4, learning_rate=0.1, max_grad_norm=0.0)
     losses: dict[str, list[float]] = {"small": [], "large": []}
     train(
         small,
         parts,
         squared,
-        replace(recipe, accumulate=3),
+        replace(config, gradient_accumulation_steps=3),
         report=lambda progress: losses["small"].append(progress.loss),
         report_every=1,
     )
-    train(large, whole, squared, recipe, report=lambda progress: losses["large"].append(progress.loss), report_every=1)
+    train(large, whole, squared, config, report=lambda progress: losses["large"].append(progress.loss), report_every=1)
     torch.testing.assert_close(small.weight, large.weight, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(small.bias, large.bias, rtol=1e-5, atol=1e-6)
     assert losses["small"] == pytest.approx(losses["large"], rel=1e-5)
@@ -133,13 +135,15 @@ def test_batches_of_unequal_weight_add_up_to_one_large_batch() -> None:
 def test_the_loss_falls_and_progress_is_told(bfloat16: bool) -> None:
     told: list[Progress] = []
     model = Noisy()
-    recipe = replace(RECIPE, steps=45, bfloat16=bfloat16)
-    train(model, rows(), next_token, recipe, report=told.append, report_every=10)
+    config = replace(TRAINING, steps=45, bfloat16=bfloat16)
+    train(model, rows(), next_token, config, report=told.append, report_every=10)
     assert [progress.step for progress in told] == [10, 20, 30, 40, 45]
     assert [progress.tokens for progress in told] == [step * 44 for step in (10, 20, 30, 40, 45)]
     assert {progress.steps for progress in told} == {45}
-    assert [progress.rate for progress in told] == [recipe.rate_at(step - 1) for step in (10, 20, 30, 40, 45)]
-    assert all(progress.tokens_per_second > 0 and progress.norm > 0 for progress in told)
+    assert [progress.learning_rate for progress in told] == [
+        config.learning_rate_at(step - 1) for step in (10, 20, 30, 40, 45)
+    ]
+    assert all(progress.tokens_per_second > 0 and progress.grad_norm > 0 for progress in told)
     assert told[0].loss < np.log(29)
     assert told[-1].loss < told[0].loss / 2
     assert not model.training
@@ -148,20 +152,20 @@ def test_the_loss_falls_and_progress_is_told(bfloat16: bool) -> None:
 
 @pytest.mark.parametrize(("stops", "bfloat16"), [([1], False), ([4, 5, 11], False), ([12], False), ([7], True)])
 def test_a_stopped_run_gives_the_same_weights(stops: list[int], bfloat16: bool, tmp_path: Path) -> None:
-    recipe = replace(RECIPE, accumulate=2, bfloat16=bfloat16)
+    config = replace(TRAINING, gradient_accumulation_steps=2, bfloat16=bfloat16)
     straight = Noisy()
-    train(straight, rows(), next_token, recipe)
+    train(straight, rows(), next_token, config)
     state = tmp_path / "runs" / "run.state"
     for until in [*stops, None]:
         stopped = Noisy()  # a new process knows nothing but the file
-        train(stopped, rows(), next_token, recipe, state=state, until=until)
+        train(stopped, rows(), next_token, config, state=state, until=until)
     assert_same(weights(stopped), weights(straight))
     assert [file.name for file in state.parent.iterdir()] == ["run.state"]
 
 
 def test_a_run_is_kept_now_and_then(tmp_path: Path) -> None:
     state, straight, again = tmp_path / "run.state", Noisy(), Noisy()
-    train(straight, rows(), next_token, RECIPE)
+    train(straight, rows(), next_token, TRAINING)
 
     calls = 0
 
@@ -173,9 +177,9 @@ def test_a_run_is_kept_now_and_then(tmp_path: Path) -> None:
         return next_token(model, batch)
 
     with pytest.raises(KeyboardInterrupt):
-        train(Noisy(), rows(), breaking, RECIPE, state=state, state_every=4)
+        train(Noisy(), rows(), breaking, TRAINING, state=state, state_every=4)
     told: list[Progress] = []
-    train(again, rows(), next_token, RECIPE, state=state, report=told.append, report_every=1)
+    train(again, rows(), next_token, TRAINING, state=state, report=told.append, report_every=1)
     assert [progress.step for progress in told] == [9, 10, 11, 12]
     assert told[-1].tokens == 12 * 44
     assert_same(weights(again), weights(straight))
@@ -186,7 +190,7 @@ def test_the_seed_decides_and_the_callers_random_numbers_stay() -> None:
     for seed in (5, 5, 6):
         model = Noisy()
         torch.manual_seed(77)
-        train(model, rows(), next_token, replace(RECIPE, seed=seed))
+        train(model, rows(), next_token, replace(TRAINING, seed=seed))
         found.append((weights(model), torch.rand(3)))
     assert_same(found[0][0], found[1][0])
     assert not torch.equal(
@@ -201,7 +205,7 @@ def test_what_is_frozen_stays() -> None:
     model = Noisy()
     model.model.gpt2.token_embedding.requires_grad_(False)
     before = weights(model)
-    train(model, rows(), next_token, RECIPE)
+    train(model, rows(), next_token, TRAINING)
     changed = {name for name, tensor in weights(model).items() if not torch.equal(tensor, before[name])}
     assert changed == set(before) - {"model.gpt2.token_embedding.weight"}
 
@@ -209,7 +213,7 @@ def test_what_is_frozen_stays() -> None:
 def test_batches_that_end_are_told() -> None:
     source = [batch for _, batch in zip(range(7), rows(), strict=False)]
     with pytest.raises(InputError, match=r"^the batches ended at step 3 of 12; repeat them or take fewer steps$"):
-        train(Noisy(), source, next_token, replace(RECIPE, accumulate=2))
+        train(Noisy(), source, next_token, replace(TRAINING, gradient_accumulation_steps=2))
 
 
 def test_a_gradient_that_is_no_number_is_told() -> None:
@@ -221,7 +225,7 @@ def test_a_gradient_that_is_no_number_is_told() -> None:
         return found._replace(mean=found.mean * torch.nan)
 
     with pytest.raises(InputError, match=r"^the gradient is nan at step 0; lower the rate \(6.7e-03\)"):
-        train(model, rows(), broken, RECIPE)
+        train(model, rows(), broken, TRAINING)
     assert_same(weights(model), before)
 
 
@@ -232,11 +236,11 @@ def spoil(state: Path, how: str) -> Any:
     if how == "empty":
         state.write_bytes(b"")
     if how == "code":
-        torch.save({"recipe": print}, state)
+        torch.save({"config": print}, state)
     return {
-        "recipe": lambda: train(Noisy(), rows(), next_token, replace(RECIPE, rate=0.5, steps=13), state=state),
-        "model": lambda: train(nn.Linear(3, 2), cycle([points(4, 1)]), squared, RECIPE, state=state),
-    }.get(how, lambda: train(Noisy(), rows(), next_token, RECIPE, state=state))
+        "config": lambda: train(Noisy(), rows(), next_token, replace(TRAINING, learning_rate=0.5, steps=13), state=state),
+        "model": lambda: train(nn.Linear(3, 2), cycle([points(4, 1)]), squared, TRAINING, state=state),
+    }.get(how, lambda: train(Noisy(), rows(), next_token, TRAINING, state=state))
 
 
 @pytest.mark.parametrize(
@@ -245,13 +249,13 @@ def spoil(state: Path, how: str) -> Any:
         ("cut", r"run\.state is not the state of a run \(RuntimeError\); remove it to begin again$"),
         ("empty", r"run\.state is not the state of a run \(EOFError\); remove it to begin again$"),
         ("code", r"run\.state is not the state of a run \(UnpicklingError\); remove it to begin again$"),
-        ("recipe", r"run\.state is of another run \(steps=12 is now 13, rate=0\.02 is now 0\.5\); remove it"),
+        ("config", r"run\.state is of another run \(steps=12 is now 13, learning_rate=0\.02 is now 0\.5\); remove it"),
         ("model", r"run\.state is of another model \(Error\(s\) in loading state_dict for Linear:\); remove it"),
     ],
 )
 def test_another_runs_state_is_refused(how: str, message: str, tmp_path: Path) -> None:
     state = tmp_path / "run.state"
-    train(Noisy(), rows(), next_token, RECIPE, state=state, until=2)
+    train(Noisy(), rows(), next_token, TRAINING, state=state, until=2)
     attempt = spoil(state, how)
     before = state.read_bytes()
     with pytest.raises(InputError, match=message):
@@ -261,7 +265,7 @@ def test_another_runs_state_is_refused(how: str, message: str, tmp_path: Path) -
 
 def test_the_state_before_stays_until_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "run.state"
-    train(Noisy(), rows(), next_token, RECIPE, state=state, until=2)
+    train(Noisy(), rows(), next_token, TRAINING, state=state, until=2)
     before = state.read_bytes()
 
     def full(content: object, file: Path) -> None:
@@ -270,6 +274,6 @@ def test_the_state_before_stays_until_the_new_one_is_complete(tmp_path: Path, mo
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(OSError, match="no space left"):
-        train(Noisy(), rows(), next_token, RECIPE, state=state, until=4)
+        train(Noisy(), rows(), next_token, TRAINING, state=state, until=4)
     assert state.read_bytes() == before
     assert list(tmp_path.iterdir()) == [state]

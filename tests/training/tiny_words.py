@@ -31,7 +31,7 @@ def write_words(folder: Path) -> Path:
         max_position_embeddings=24,
     )
     model = Gpt2LanguageModel(Gpt2(config))
-    initialize(model, deviation=0.2)
+    initialize(model, std=0.2)
     return save_checkpoint(
         folder,
         model,

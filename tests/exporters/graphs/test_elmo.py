@@ -22,7 +22,7 @@ from edgebert.cli import main
 from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.models.operators import recurrence
-from edgebert.training import Recipe, initialize, save_checkpoint, train
+from edgebert.training import TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs import onnx_export as rendering
 from edgebert_exporters.graphs.onnx_export import TARGETS, render
@@ -165,8 +165,8 @@ def rendered(module: nn.Module, signature: Signature) -> ir.Model:
 def test_from_training_to_an_engine(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model = BiLanguageModel(Elmo(ElmoConfig(vocab_size=37, hidden_size=24, num_hidden_layers=2, max_tokens=19)))
-    initialize(model, deviation=0.1)
-    train(model, sentences(1), two_way, Recipe(steps=20, rate=0.05))
+    initialize(model, std=0.1)
+    train(model, sentences(1), two_way, TrainingConfig(steps=20, learning_rate=0.05))
     config = {"architectures": ["ElmoModel"]}
     folder = tmp_path / "trained"
     save_checkpoint(folder, model.elmo, words(37), model_type="elmo", task="embed", config=config)
