@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,18 @@ import pytest
 import edgebert
 from edgebert.cli import COMMANDS, main
 from edgebert.cli.request import VERBS
-from tests.support.documents import DOCS, README, ROOT, blocks, broken_links, commands, named_paths, prose, run
+from tests.support.documents import (
+    DOCS,
+    README,
+    ROOT,
+    blocks,
+    broken_links,
+    commands,
+    named_paths,
+    prose,
+    run,
+    sentences,
+)
 from tests.support.patience import PATIENCE
 
 TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
@@ -48,6 +60,7 @@ PLAIN = {
 }
 # The commands whose options are terms of the field.
 TECHNICAL = ("export", "quantize", "embed", "generate", "translate")
+MEDIAN_WORDS = 11
 MOST_SENTENCES = 4
 MOST_WORDS = 30
 
@@ -142,6 +155,13 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
 def test_no_sentence_has_what_for_a_subject(document: Path) -> None:
     assert re.findall(r"(?:^|[.:;|*]\s+)(What \w+ \w+)(?![^.]*\?)", prose(document.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_half_of_the_sentences_are_short(document: Path) -> None:
+    lengths = [len(sentence.split()) for sentence in sentences(document.read_text(encoding="utf-8"))]
+    assert statistics.median(lengths) <= MEDIAN_WORDS
+    assert max(lengths) <= MOST_WORDS
 
 
 def entries() -> dict[str, str]:

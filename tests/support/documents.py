@@ -29,6 +29,14 @@ def prose(text: str) -> str:
     return re.sub(r"`[^`]*`", "", text)
 
 
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a document, without headings, tables and code."""
+    plain = re.sub(r"^[|#].*$", "", prose(text), flags=re.M)
+    paragraphs = re.split(r"\n\s*\n|\n\* ", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain))
+    parts = [part for text in paragraphs for part in re.split(r"(?<=[.:;!?])\s+", " ".join(text.split()))]
+    return [part for part in parts if len(part.split()) > 2]
+
+
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Return each command of the console blocks with the lines that stand below it."""
     shown: list[tuple[str, list[str]]] = []
