@@ -237,8 +237,9 @@ def spoil(state: Path, how: str) -> Any:
         state.write_bytes(b"")
     if how == "code":
         torch.save({"config": print}, state)
+    faster = replace(TRAINING, learning_rate=0.5, steps=13)
     return {
-        "config": lambda: train(Noisy(), rows(), next_token, replace(TRAINING, learning_rate=0.5, steps=13), state=state),
+        "config": lambda: train(Noisy(), rows(), next_token, faster, state=state),
         "model": lambda: train(nn.Linear(3, 2), cycle([points(4, 1)]), squared, TRAINING, state=state),
     }.get(how, lambda: train(Noisy(), rows(), next_token, TRAINING, state=state))
 
