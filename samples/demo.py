@@ -39,7 +39,7 @@ QUERIES = (
 )
 BATCH = 32
 TURNS = 5
-# The longest that a step is silent, in seconds.
+# How long a step is silent that reports its progress, in seconds.
 SILENCE = 5.0
 
 
@@ -123,13 +123,13 @@ def pytorch(checkpoint: Path) -> Embed:
 
 
 def progress_lines() -> Callable[[str, int, int], None]:
-    """Return a function that reports a long step on standard error, a line every few seconds."""
-    last = time.monotonic()
+    """Return a function that reports each step on standard error, a long one again every few seconds."""
+    current, last = "", 0.0
 
     def report(step: str, done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > SILENCE:
-            last = time.monotonic()
+        nonlocal current, last
+        if step != current or time.monotonic() - last > SILENCE:
+            current, last = step, time.monotonic()
             print(f"  {step}: {done} of {total}", file=sys.stderr, flush=True)
 
     return report
