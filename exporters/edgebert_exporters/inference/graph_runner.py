@@ -14,8 +14,13 @@ from edgebert_exporters.inference.batch import Reference
 from edgebert_exporters.inference.decoder_adapter import adapt
 from edgebert_runtime.bundle.manifest import Manifest, TensorSpec
 from edgebert_runtime.decoders.causal_signature import LOGITS, PRESENT, TOP
-from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
-from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
+from edgebert_runtime.decoders.seq2seq_kv_cache import (
+    CrossAttentionCache,
+    Seq2SeqConcatKVCache,
+    Seq2SeqInPlaceKVCache,
+    Seq2SeqKVCache,
+)
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqSignature
 from edgebert_runtime.session.session import Runnable, open_session
 
 Array = npt.NDArray[Any]
@@ -54,7 +59,7 @@ def open_graphs(folder: Path, manifest: Manifest, opener: Opener = open_session,
     if "decoder" in manifest.graphs:
         encoder, decoder = manifest.graphs["encoder"], manifest.graphs["decoder"]
         sessions = (opener(folder / spec.file) for spec in (encoder, decoder))
-        return ForcedTargets(Seq2SeqGraph.both(encoder, decoder), *sessions, twins=twins)
+        return ForcedTargets(Seq2SeqSignature.from_specs(encoder, decoder), *sessions, twins=twins)
     spec = manifest.graphs["model"]
     return adapt(opener(folder / spec.file), spec.inputs)
 
@@ -66,7 +71,7 @@ class ForcedTargets:
     beams do.
     """
 
-    def __init__(self, graph: Seq2SeqGraph, encoder: Runnable, decoder: Runnable, *, twins: bool = False) -> None:
+    def __init__(self, graph: Seq2SeqSignature, encoder: Runnable, decoder: Runnable, *, twins: bool = False) -> None:
         self.graph, self.encoder, self.decoder = graph, encoder, decoder
         self.width = 2 if twins else 1
 
@@ -81,8 +86,8 @@ class ForcedTargets:
 
     def steps(self, ids: Array, mask: Array, targets: Array, names: Sequence[str], count: int) -> list[list[Array]]:
         """Return the outputs called ``names`` of each step, a row for each target."""
-        cross = self.encoder.run(list(self.graph.crosses), {"input_ids": ids, "attention_mask": mask})
-        sources = SourceCache(list(cross), np.ascontiguousarray(mask), len(ids))
+        cross = self.encoder.run(list(self.graph.cross_names), {"input_ids": ids, "attention_mask": mask})
+        sources = CrossAttentionCache(list(cross), np.ascontiguousarray(mask), len(ids))
         rows, length = targets.shape
         twins = np.stack([targets, targets[:, ::-1]], 1)[:, : self.width].reshape(-1, length)
         numbers = np.arange(len(twins))
@@ -93,11 +98,11 @@ class ForcedTargets:
             order = numbers ^ place  # each row, or its twin
             outputs = past.run(twins[order, position], sources, names, count)
             found.append([output[place :: self.width].copy() for output in outputs])
-            past.take(numbers ^ (self.width - 1))
+            past.reorder(numbers ^ (self.width - 1))
         return found
 
-    def past(self, rows: int, length: int, width: int = 1) -> Past:
+    def past(self, rows: int, length: int, width: int = 1) -> Seq2SeqKVCache:
         """Return an empty past of rows that may have ``length`` tokens, and become ``width`` rows each."""
-        if self.graph.shared:
-            return SharedPast(self.graph, self.decoder, rows * width, length, length)
-        return GrowingPast(self.graph, self.decoder, rows)
+        if self.graph.in_place:
+            return Seq2SeqInPlaceKVCache(self.graph, self.decoder, rows * width, length, length)
+        return Seq2SeqConcatKVCache(self.graph, self.decoder, rows)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from edgebert_exporters.inference.graph_runner import ForcedTargets
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
-from edgebert_runtime.decoders.seq2seq_kv_cache import SourceCache
+from edgebert_runtime.decoders.seq2seq_decoder import Seq2SeqDecoder
+from edgebert_runtime.decoders.seq2seq_kv_cache import CrossAttentionCache
 from edgebert_runtime.generation import Options, search
 
 # What translations for measuring have in common with those of the engine: how they begin and end, what is never said.
@@ -26,9 +26,9 @@ def translated(
     found: list[list[int]] = [[] for _ in sources]
     for first in range(0, len(order), at_once):
         batch = order[first : first + at_once]
-        cache = SourceCache.read(opened.graph, opened.encoder, [sources[i] for i in batch])
-        model, prompts = TargetRows(opened.past(len(batch), most + 1), cache), [[start]] * len(batch)
-        hypotheses = search(model, model.begin(prompts), prompts, options, limit=manifest.limits.max_tokens)
+        cache = CrossAttentionCache.encode(opened.graph, opened.encoder, [sources[i] for i in batch])
+        model, prompts = Seq2SeqDecoder(opened.past(len(batch), most + 1), cache), [[start]] * len(batch)
+        hypotheses = search(model, model.prefill(prompts), prompts, options, limit=manifest.limits.max_tokens)
         for i, (one,) in zip(batch, hypotheses, strict=True):
             found[i] = [start, *one.tokens[:-1]]
     return found

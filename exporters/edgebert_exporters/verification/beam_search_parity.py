@@ -11,8 +11,8 @@ import numpy.typing as npt
 from edgebert_exporters.inference.batch import Batch, Floats, Ints, Reference
 from edgebert_exporters.inference.graph_runner import ForcedTargets
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
-from edgebert_runtime.decoders.seq2seq_kv_cache import SourceCache
+from edgebert_runtime.decoders.seq2seq_decoder import Seq2SeqDecoder
+from edgebert_runtime.decoders.seq2seq_kv_cache import CrossAttentionCache
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.inputs.batching import pad
@@ -25,7 +25,7 @@ TIE = 1e-4
 
 
 class Recomputed:
-    """Rows of targets that a reference computes anew for every token; see ``edgebert_runtime.generation.Continues``."""
+    """Rows of targets that a reference computes anew for every token; see ``edgebert_runtime.generation.StepModel``."""
 
     def __init__(self, reference: Reference, sources: Sequence[list[int]], start: int) -> None:
         self.reference = reference
@@ -45,7 +45,7 @@ class Recomputed:
         }
         return self.reference(Batch("translations", feeds))[0]
 
-    def advance(self, parents: Ints, tokens: Ints) -> Floats:
+    def step(self, parents: Ints, tokens: Ints) -> Floats:
         """Continue rows."""
         self.owners = self.owners[parents]
         self.targets = np.concatenate([self.targets[parents], tokens[:, None]], 1)
@@ -68,10 +68,10 @@ def check_translations(
     most = max(1, min(STEPS, limits.max_tokens - 1))
     for beams in BEAMS:
         options = Options.read({}, max_new_tokens=most, num_beams=beams)
-        read = SourceCache.read(opened.graph, opened.encoder, sources)
-        rows = TargetRows(opened.past(len(sources), most + 1, beams), read)
+        read = CrossAttentionCache.encode(opened.graph, opened.encoder, sources)
+        rows = Seq2SeqDecoder(opened.past(len(sources), most + 1, beams), read)
         wanted = Recomputed(reference, sources, start)
-        sides = (rows, rows.begin(prompts)), (wanted, wanted.logits())
+        sides = (rows, rows.prefill(prompts)), (wanted, wanted.logits())
         found, expected = (search(model, logits, prompts, options, limit=limits.max_tokens) for model, logits in sides)
         for source, (one,), (other,) in zip(sources, found, expected, strict=True):
             if not same(one, other):

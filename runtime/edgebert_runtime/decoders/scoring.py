@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, Ints
-from edgebert_runtime.generation.step_model import Continues, Doubles
+from edgebert_runtime.decoders.causal_kv_cache import KVCache
+from edgebert_runtime.decoders.kv_cache import Floats, Ints
+from edgebert_runtime.generation.step_model import Doubles, StepModel
 from edgebert_runtime.generation.top_k import log_norms
 from edgebert_runtime.inputs.batching import pad, plan_batches
 
@@ -38,7 +39,7 @@ class Scored:
 
 def score_rows(
     rows: Sequence[list[int]],
-    make_cache: Callable[[int, int], Cache],
+    make_cache: Callable[[int, int], KVCache],
     positions: int,
     budget: int,
     progress: Progress | None = None,
@@ -66,7 +67,7 @@ def score_rows(
     return [Scored.of(row[1:], logprobs.tolist()) for row, logprobs in zip(rows, found, strict=True)]
 
 
-def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], Cache]) -> list[Doubles]:
+def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], KVCache]) -> list[Doubles]:
     """Score rows in one run."""
     ids, mask = pad(rows)
     counts = mask.sum(1)
@@ -76,7 +77,7 @@ def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], Cach
     return np.split(logprobs, np.cumsum(counts - 1)[:-1])
 
 
-def score_long(row: list[int], make_cache: Callable[[int, int], Cache], positions: int, budget: int) -> Doubles:
+def score_long(row: list[int], make_cache: Callable[[int, int], KVCache], positions: int, budget: int) -> Doubles:
     """Score a row in pieces, and in overlapping windows where it is longer than the model."""
     parts: list[Doubles] = []
     begin, scored = 0, 0
@@ -96,7 +97,7 @@ def score_long(row: list[int], make_cache: Callable[[int, int], Cache], position
     return np.concatenate(parts)
 
 
-def score_targets(model: Continues, logits: Floats, targets: Sequence[Sequence[int]]) -> list[list[float]]:
+def score_targets(model: StepModel, logits: Floats, targets: Sequence[Sequence[int]]) -> list[list[float]]:
     """Score every token of ``targets``, a token of each at a time; ``logits`` (targets, vocab) are before the first.
 
     Targets that are complete cost nothing.
@@ -111,7 +112,7 @@ def score_targets(model: Continues, logits: Floats, targets: Sequence[Sequence[i
         if not parents.size:
             return found
         rows = [rows[parent] for parent in parents]
-        logits = model.advance(parents, tokens[parents])
+        logits = model.step(parents, tokens[parents])
 
 
 def chosen(logits: Floats, tokens: Ints) -> Doubles:

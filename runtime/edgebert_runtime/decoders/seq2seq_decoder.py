@@ -1,4 +1,4 @@
-"""The targets that a search continues, one row each, laid out as the graph takes them."""
+"""Step model of an encoder-decoder model: one row a target, laid out as the graph takes rows."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.decoders.causal_decoder import Continuing
-from edgebert_runtime.decoders.causal_kv_cache import Floats, Ints, Outputs
+from edgebert_runtime.decoders.causal_decoder import DecoderStepModel
 from edgebert_runtime.decoders.causal_signature import LOGITS
-from edgebert_runtime.decoders.seq2seq_kv_cache import Past, SourceCache
+from edgebert_runtime.decoders.kv_cache import Floats, Ints, Outputs
+from edgebert_runtime.decoders.seq2seq_kv_cache import CrossAttentionCache, Seq2SeqKVCache
 
 
-class TargetRows(Continuing):
-    """Rows of targets over a past and its sources.
+class Seq2SeqDecoder(DecoderStepModel):
+    """A decoder over its KV cache and the cross-attention cache of its sources.
 
-    The graph wants as many rows for each source. Where one has fewer than another, copies of its first row stand in
-    for the rest, and what they give is dropped. A source that has no rows any more is forgotten.
+    The graph takes the same number of rows for each source. Missing ones are copies of the first row of the source,
+    whose outputs are dropped. A source without rows is dropped too.
     """
 
-    def __init__(self, past: Past, sources: SourceCache) -> None:
-        super().__init__(past.graph.vocab_size)
-        self.past, self.sources = past, sources
-        self.owners = np.arange(sources.count)  # (rows,) the source of each row
-        self.places = np.arange(sources.count)  # (rows,) where in the graph's batch each row is
-        self.fill = np.arange(sources.count)  # (places,) the row that is there, or that is copied there
-        self.straight = True  # each row is in the place of its number, and there are no others
+    def __init__(self, cache: Seq2SeqKVCache, sources: CrossAttentionCache) -> None:
+        super().__init__(cache.signature.vocab_size)
+        self.cache, self.sources = cache, sources
+        self.row_sources = np.arange(sources.count)  # (rows,) the source of each row
+        self.slots = np.arange(sources.count)  # (rows,) the place of each row in the graph's batch
+        self.slot_rows = np.arange(sources.count)  # (slots,) the row in each place, or the row that is copied there
+        self.in_order = True  # each row is in the place of its number, and there are no copies
 
-    def begin(self, targets: Sequence[Sequence[int]]) -> Floats:
-        """Start each row with the tokens of its target, as many in all; return the logits (rows, vocab) that follow."""
+    def prefill(self, targets: Sequence[Sequence[int]]) -> Floats:
+        """Start each row with the tokens of its target, all of one length; return the logits (rows, vocab) after."""
         columns = np.array(targets, np.int64).T
         for column in columns[:-1]:
-            self.past.run(column, self.sources, ())
-        logits: Floats = self.past.run(columns[-1], self.sources, LOGITS)[0]
+            self.cache.run(column, self.sources, ())
+        logits: Floats = self.cache.run(columns[-1], self.sources, LOGITS)[0]
         return logits
 
-    def step(self, parents: Ints, tokens: Ints, outputs: Sequence[str], best: int) -> Outputs:
-        """Continue rows, and return what is asked for."""
-        places, owners = self.places[parents], self.owners[parents]
-        if not np.array_equal(owners, self.owners):
-            self.lay_out(owners)
-        self.past.take(places[self.fill])
-        found = self.past.run(tokens[self.fill], self.sources, outputs, best)
-        return found if self.straight else [output[self.places] for output in found]
+    def run(self, parents: Ints, tokens: Ints, outputs: Sequence[str], top_k: int) -> Outputs:
+        """Continue rows; see :class:`DecoderStepModel`."""
+        slots, row_sources = self.slots[parents], self.row_sources[parents]
+        if not np.array_equal(row_sources, self.row_sources):
+            self.lay_out(row_sources)
+        self.cache.reorder(slots[self.slot_rows])
+        results = self.cache.run(tokens[self.slot_rows], self.sources, outputs, top_k)
+        return results if self.in_order else [output[self.slots] for output in results]
 
-    def lay_out(self, owners: Ints) -> None:
-        """Say where rows of these sources stand."""
-        kept, counts = np.unique(owners, return_counts=True)
-        if len(kept) < self.sources.count:
-            numbers = self.sources.keep(kept)
-            owners, counts = numbers[np.searchsorted(kept, owners)], counts[np.argsort(numbers)]
-        order, starts = np.argsort(owners, kind="stable"), np.cumsum(counts) - counts
+    def lay_out(self, row_sources: Ints) -> None:
+        """Assign slots to the rows of these sources (rows,)."""
+        sources, counts = np.unique(row_sources, return_counts=True)
+        if len(sources) < self.sources.count:
+            numbers = self.sources.select(sources)
+            row_sources, counts = numbers[np.searchsorted(sources, row_sources)], counts[np.argsort(numbers)]
+        order, starts = np.argsort(row_sources, kind="stable"), np.cumsum(counts) - counts
         width = int(counts.max())
-        self.places = np.empty_like(owners)
-        self.places[order] = np.arange(len(owners)) + np.repeat(width * np.arange(len(counts)) - starts, counts)
-        self.fill = np.repeat(order[starts], width)
-        self.fill[self.places] = np.arange(len(owners))
-        self.straight = np.array_equal(self.fill, np.arange(len(owners)))
-        self.owners = owners
+        self.slots = np.empty_like(row_sources)
+        self.slots[order] = np.arange(len(row_sources)) + np.repeat(width * np.arange(len(counts)) - starts, counts)
+        self.slot_rows = np.repeat(order[starts], width)
+        self.slot_rows[self.slots] = np.arange(len(row_sources))
+        self.in_order = np.array_equal(self.slot_rows, np.arange(len(row_sources)))
+        self.row_sources = row_sources

@@ -1,196 +1,178 @@
-"""The keys and values of a batch of sources and of their targets, and the steps of a decoder over them.
+"""The KV caches of an encoder-decoder model: cross-attention over sources, self-attention over targets.
 
-Rows are targets, beams of one source among them. All rows are at the same position. The graph takes as many rows of
-each source, standing together, and reads the keys and values of the source once for all of them.
+Rows are targets, several beams of one source among them. All rows are at the same position. The rows of a source
+stand together, as many for each source, and share its keys and values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.decoders.causal_kv_cache import Floats, Ints, Outputs
-from edgebert_runtime.decoders.seq2seq_signature import TABLE, Seq2SeqGraph
+from edgebert_runtime.decoders.kv_cache import BoundStep, ConcatPast, Floats, Ints, Outputs
+from edgebert_runtime.decoders.seq2seq_signature import TABLE, Seq2SeqSignature
 from edgebert_runtime.inputs.batching import pad
-from edgebert_runtime.session.io_binding import bind_to
+from edgebert_runtime.session.io_binding import bind
 from edgebert_runtime.session.session import Runnable
 
 
 @dataclass
-class SourceCache:
-    """What the encoder makes of the sources of a batch.
+class CrossAttentionCache:
+    """Keys and values of the sources of a batch, computed once by the encoder.
 
-    ``cross`` are keys and values (sources, heads, source, head_dim) of all layers, ``mask`` (sources, source) is 1 at
-    real tokens. The first ``count`` are those whose targets are not complete.
+    ``keys_values`` (sources, heads, source, head_dim) are those of all layers. ``mask`` (sources, source) is 1 at
+    real tokens. The first ``count`` sources are those whose targets go on.
     """
 
-    cross: Sequence[Floats]
+    keys_values: Sequence[Floats]
     mask: Ints
     count: int
 
     @classmethod
-    def read(cls, graph: Seq2SeqGraph, encoder: Runnable, rows: Sequence[Sequence[int]]) -> SourceCache:
-        """Run the encoder over rows of token ids. What it writes is what the decoder reads, and copied nowhere."""
-        ids, mask = pad(rows)
-        cross = np.empty((len(graph.crosses), len(ids), graph.num_heads, ids.shape[1], graph.head_dim), graph.dtype)
-        binding = bind_to(encoder)
-        binding.bind(ids, read="input_ids")
-        binding.bind(mask, read="attention_mask")
-        for part, name in zip(cross, graph.crosses, strict=True):
-            binding.bind(part, written=name)
-        binding.run()
-        return cls(list(cross), mask, len(ids))
+    def encode(
+        cls, signature: Seq2SeqSignature, encoder: Runnable, sources: Sequence[Sequence[int]]
+    ) -> CrossAttentionCache:
+        """Run the encoder over token ids. The decoder reads the arrays that the encoder writes."""
+        ids, mask = pad(sources)
+        shape = (len(signature.cross_names), len(ids), signature.num_heads, ids.shape[1], signature.head_dim)
+        keys_values = list(np.empty(shape, signature.dtype))
+        outputs = dict(zip(signature.cross_names, keys_values, strict=True))
+        bind(encoder, {"input_ids": ids, "attention_mask": mask}, outputs).run()
+        return cls(keys_values, mask, len(ids))
 
-    def keep(self, numbers: Ints) -> Ints:
-        """Forget all sources but ``numbers`` (n,), in rising order, and return the numbers that these have now.
+    def select(self, sources: Ints) -> Ints:
+        """Drop all sources but ``sources`` (n,), in rising order; return the numbers (n,) that these have now.
 
         The last of them move to the places of those that go.
         """
-        self.count = len(numbers)
-        moved = np.flatnonzero(numbers >= self.count)
-        places, movers = np.setdiff1d(np.arange(self.count), numbers), numbers[moved]
-        for part in self.cross:
-            part[places] = part[movers]
-        self.mask[places] = self.mask[movers]
-        result: Ints = numbers.copy()
-        result[moved] = places
-        return result
+        self.count = len(sources)
+        moved = np.flatnonzero(sources >= self.count)
+        free, movers = np.setdiff1d(np.arange(self.count), sources), sources[moved]
+        for part in self.keys_values:
+            part[free] = part[movers]
+        self.mask[free] = self.mask[movers]
+        numbers: Ints = sources.copy()
+        numbers[moved] = free
+        return numbers
+
+    def inputs(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Return the inputs of the decoder over the sources that go on; ``names`` are those of keys and values."""
+        parts = (part[: self.count] for part in self.keys_values)
+        return {"encoder_attention_mask": self.mask[: self.count], **dict(zip(names, parts, strict=True))}
 
 
-class Past(Protocol):
-    """Rows of target tokens, as many in each: ``length``."""
+class Seq2SeqKVCache(Protocol):
+    """Keys and values of rows of target tokens, all of the same ``length``."""
 
-    graph: Seq2SeqGraph
+    signature: Seq2SeqSignature
     length: int
 
-    def run(self, ids: Ints, sources: SourceCache, outputs: Sequence[str], best: int = 1) -> Outputs:
-        """Append a token to each row (rows,), and return the ``outputs`` named; see :meth:`Continuing.step`."""
+    def run(self, ids: Ints, sources: CrossAttentionCache, outputs: Sequence[str], top_k: int = 1) -> Outputs:
+        """Append a token to each row (rows,), and return the ``outputs`` named: logits, or the top-k tokens."""
 
-    def take(self, parents: Ints) -> None:
-        """Let row i be what row ``parents[i]`` was."""
+    def reorder(self, beam_indices: Ints) -> None:
+        """Let row i be what row ``beam_indices[i]`` was."""
 
 
-class GrowingPast:
+class Seq2SeqConcatKVCache(ConcatPast):
     """For graphs that return the past with the new tokens appended."""
 
-    def __init__(self, graph: Seq2SeqGraph, session: Runnable, rows: int) -> None:
-        self.graph, self.session = graph, session
-        self.length = 0
-        empty = np.zeros((rows, graph.num_heads, 0, graph.head_dim), graph.dtype)
-        self.past: list[Floats] = [empty] * len(graph.pasts)
+    signature: Seq2SeqSignature
 
-    def run(self, ids: Ints, sources: SourceCache, outputs: Sequence[str], best: int = 1) -> Outputs:
-        """Append tokens; see :class:`Past`."""
+    def __init__(self, signature: Seq2SeqSignature, session: Runnable, rows: int) -> None:
+        super().__init__(signature, session)
+        self.length = 0
+        self.start(rows)
+
+    def run(self, ids: Ints, sources: CrossAttentionCache, outputs: Sequence[str], top_k: int = 1) -> Outputs:
+        """Append tokens; see :class:`Seq2SeqKVCache`."""
         feeds = {
             "input_ids": ids[:, None],
             "position": np.array([self.length]),
-            "encoder_attention_mask": sources.mask[: sources.count],
-            "top_k": np.array([best]),
-            **{name: part[: sources.count] for name, part in zip(self.graph.crosses, sources.cross, strict=True)},
-            **dict(zip(self.graph.pasts, self.past, strict=True)),
+            "top_k": np.array([top_k]),
+            **sources.inputs(self.signature.cross_names),
         }
-        found = self.session.run([*outputs, *self.graph.presents], feeds)
-        self.past = list(found[len(outputs) :])
+        results = self.append(feeds, outputs)
         self.length += 1
-        return list(found[: len(outputs)])
+        return results
 
-    def take(self, parents: Ints) -> None:
-        """Reorder rows; see :class:`Past`."""
-        if not np.array_equal(parents, np.arange(len(self.past[0]))):
-            self.past = [part[parents] for part in self.past]
+    def reorder(self, beam_indices: Ints) -> None:
+        """Reorder rows; see :class:`Seq2SeqKVCache`."""
+        if not np.array_equal(beam_indices, np.arange(len(self.past[0]))):
+            self.past = [part[beam_indices] for part in self.past]
 
 
-class SharedPast:
-    """For graphs that write into the buffers that they read from: ``rows`` of them, for ``most`` tokens at most.
+class Seq2SeqInPlaceKVCache:
+    """For graphs that write keys and values into the buffers that they read: ``rows`` rows of at most ``most`` tokens.
 
-    ``table`` says in which row of them each token of a row is, and is all that changes when rows are reordered or
-    repeated. When rows are dropped, the graph gets the first ones of the buffers only, and what others still hold moves
-    there. Room for tokens is doubled whenever it is used up.
+    Reordering beams copies nothing: ``table``, the cache indirection, maps each token of a row to the row of the
+    buffers that holds it. When rows are dropped, the graph gets the first rows of the buffers only, and tokens that
+    are elsewhere move there. The capacity doubles whenever it is used up.
     """
 
-    def __init__(self, graph: Seq2SeqGraph, session: Runnable, rows: int, capacity: int, most: int) -> None:
-        self.graph, self.session, self.most = graph, session, most
+    def __init__(self, signature: Seq2SeqSignature, session: Runnable, rows: int, capacity: int, most: int) -> None:
+        self.signature, self.session, self.most = signature, session, most
         self.length = self.rows = 0  # the rows that the graph got last
         self.position = np.zeros(1, np.int64)
         self.numbers = np.arange(rows)
-        self.make(min(capacity, most))
+        self.allocate(min(capacity, most))
 
-    def make(self, capacity: int) -> None:
-        """Make room for so many tokens."""
-        shape = (len(self.graph.pasts), len(self.numbers), self.graph.num_heads, capacity, self.graph.head_dim)
-        self.buffers = np.empty(shape, self.graph.dtype)  # touched as far as it is used
+    def allocate(self, capacity: int) -> None:
+        """Make empty buffers for ``capacity`` tokens a row."""
+        sizes = self.signature.num_heads, capacity, self.signature.head_dim
+        shape = (len(self.signature.past_names), len(self.numbers), *sizes)
+        self.buffers = np.empty(shape, self.signature.dtype)  # pages are touched as they are used
         self.table = np.zeros((1, len(self.numbers), capacity), np.int32)
-        self.steps: dict[tuple[int, ...], Step] = {}
+        self.steps: dict[tuple[int, ...], BoundStep] = {}
 
-    def grow(self) -> None:
-        """Make more room."""
-        buffers, table = self.buffers, self.table
-        self.make(min(2 * self.length, self.most))
-        self.buffers[:, :, :, : self.length], self.table[:, :, : self.length] = buffers, table
-
-    def run(self, ids: Ints, sources: SourceCache, outputs: Sequence[str], best: int = 1) -> Outputs:
-        """Append tokens; see :class:`Past`."""
+    def run(self, ids: Ints, sources: CrossAttentionCache, outputs: Sequence[str], top_k: int = 1) -> Outputs:
+        """Append tokens; see :class:`Seq2SeqKVCache`."""
         if self.length == self.table.shape[2]:
-            self.grow()
+            shorter, table = self.buffers, self.table
+            self.allocate(min(2 * self.length, self.most))
+            self.buffers[:, :, :, : self.length], self.table[:, :, : self.length] = shorter, table
         rows = len(ids)
-        key = (rows, sources.count, len(outputs), best)
+        key = (rows, sources.count, len(outputs), top_k)
         if key not in self.steps:
-            self.steps[key] = Step(self, rows, sources, outputs, best)
+            inputs: dict[str, NDArray[Any]] = {
+                "input_ids": np.zeros((rows, 1), np.int64),
+                "position": self.position,
+                TABLE: self.table[:, :rows],
+                **sources.inputs(self.signature.cross_names),
+            }
+            buffers = [buffer[:rows] for buffer in self.buffers]
+            self.steps[key] = BoundStep(self.session, self.signature, inputs, buffers, outputs, (rows, top_k))
         step = self.steps[key]
-        step.ids[:, 0] = ids
+        step.input_ids[:, 0] = ids
         self.position[0] = self.length
         step.binding.run()
         self.table[0, :rows, self.length] = self.numbers[:rows]
         self.length, self.rows = self.length + 1, rows
         return step.outputs
 
-    def take(self, parents: Ints) -> None:
-        """Reorder rows; see :class:`Past`."""
-        rows = len(parents)
-        if not np.array_equal(parents, self.numbers[:rows]):
-            self.table[0, :rows, : self.length] = self.table[0, parents, : self.length]
+    def reorder(self, beam_indices: Ints) -> None:
+        """Reorder rows; see :class:`Seq2SeqKVCache`."""
+        rows = len(beam_indices)
+        if not np.array_equal(beam_indices, self.numbers[:rows]):
+            self.table[0, :rows, : self.length] = self.table[0, beam_indices, : self.length]
         if rows < self.rows:
-            self.move(self.table[0, :rows, : self.length])
+            self.compact(self.table[0, :rows, : self.length])
 
-    def move(self, table: NDArray[np.int32]) -> None:
-        """Move tokens that are in other rows than the first ones (rows, length), which have room for all of them."""
+    def compact(self, table: NDArray[np.int32]) -> None:
+        """Move the tokens of ``table`` (rows, length) into the first rows, which have room for all of them."""
         rows = len(table)
         moves: list[tuple[int, int, int]] = []  # from a row to another, at a position
         for position in np.flatnonzero((table >= rows).any(0)).tolist():
-            used, places = np.unique(table[:, position], return_inverse=True)
+            used, indices = np.unique(table[:, position], return_inverse=True)
             far = used[used >= rows]
             free = np.setdiff1d(self.numbers[:rows], used)[: len(far)]
             moves += zip(far.tolist(), free.tolist(), [position] * len(far), strict=True)
             used[used >= rows] = free
-            table[:, position] = used[places]
+            table[:, position] = used[indices]
         if moves:
-            old, new, positions = np.array(moves).T
-            self.buffers[:, new, :, positions] = self.buffers[:, old, :, positions]
-
-
-class Step:
-    """The arrays of a step over the first ``rows`` rows, bound once."""
-
-    def __init__(self, past: SharedPast, rows: int, sources: SourceCache, outputs: Sequence[str], best: int) -> None:
-        graph = past.graph
-        self.ids = np.zeros((rows, 1), np.int64)
-        self.outputs = [graph.empty(name, rows, best) for name in outputs]
-        self.binding = bind_to(past.session)
-        read = {
-            "input_ids": self.ids,
-            "position": past.position,
-            "encoder_attention_mask": sources.mask[: sources.count],
-            "top_k": np.array([best]),
-            TABLE: past.table[:, :rows],
-            **{name: part[: sources.count] for name, part in zip(graph.crosses, sources.cross, strict=True)},
-        }
-        for name, array in read.items():
-            self.binding.bind(array, read=name)
-        for buffer, name, written in zip(past.buffers, graph.pasts, graph.presents, strict=True):
-            self.binding.bind(buffer[:rows], read=name, written=written)
-        for array, name in zip(self.outputs, outputs, strict=True):
-            self.binding.bind(array, written=name)
+            sources, targets, positions = np.array(moves).T
+            self.buffers[:, targets, :, positions] = self.buffers[:, sources, :, positions]

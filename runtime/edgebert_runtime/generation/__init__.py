@@ -1,34 +1,34 @@
-"""Search for continuations of prompts: greedy, sampling, beams. NumPy only.
+"""Text generation in NumPy: greedy search, sampling and beam search over any step model.
 
 ::
 
-    options.py     what a caller may ask for            model.py    what is asked of a model
-    plan.py        what that means for each prompt      rules.py    which tokens can come next, in what order
-    processors.py  scores changed by what came before   warpers.py  distributions shaped for sampling
-    ranking.py     the best of many scores              history.py  the tokens of each row
-    steps.py       greedy and sampling, token by token  sampling.py random numbers of each row
-    beams.py       beam search                          pool.py     its finished hypotheses
-    text.py        text while tokens come               search.py   the two ways in
+    search.py               the entry points: search() and stream()
+    options.py              the options of a call           option_parsers.py     the parser of each option
+    search_plan.py          the limits of each prompt       step_model.py         the model's protocol, token history
+    greedy_and_sampling.py  one token of each row a step    sampler.py            distributions and random draws
+    beam_search.py          expand, select, finish          hypotheses.py         finished sequences and their scores
+    token_constraints.py    suppressed and forced tokens    logits_processors.py  scores changed by the history
+    top_k.py                top-k tokens, log-softmax       text_streamer.py      text of tokens as they come
 """
 
 from __future__ import annotations
 
-from edgebert_runtime.generation.generate import search, stream
 from edgebert_runtime.generation.greedy_and_sampling import Step
-from edgebert_runtime.generation.hypothesis import FinishReason, Hypothesis
+from edgebert_runtime.generation.hypotheses import FinishReason, Hypothesis
 from edgebert_runtime.generation.options import Options
-from edgebert_runtime.generation.step_model import Continues, ContinuesTop, Top
+from edgebert_runtime.generation.search import search, stream
+from edgebert_runtime.generation.step_model import StepModel, TopK, TopKStepModel
 from edgebert_runtime.generation.text_streamer import TextStream, read_text
 
 __all__ = [
-    "Continues",
-    "ContinuesTop",
     "FinishReason",
     "Hypothesis",
     "Options",
     "Step",
+    "StepModel",
     "TextStream",
-    "Top",
+    "TopK",
+    "TopKStepModel",
     "read_text",
     "search",
     "stream",

@@ -1,11 +1,11 @@
 """Beam search, as transformers does it: expand, select, finish.
 
 Each step takes the ``num_beams * max(2, 1 + number of eos tokens)`` best continuations of a prompt's beams. Those that
-end a sequence are finished, if they are among the best ``num_beams``; the best ``num_beams`` of the others go on, so
-that one that finishes never costs a beam. Of continuations that are equally likely, that of the better beam is better,
-then the one with the lower token id.
+end a sequence are finished, if they are among the best ``num_beams``. The best ``num_beams`` of the others run on, so
+a finished beam never costs a running one. Among equally likely continuations the better beam comes first, then the
+lower token id.
 
-A beam that does not exist is left out: where there are fewer continuations than beams, fewer rows go to the model.
+Where there are fewer continuations than beams, fewer rows go to the model.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgebert_runtime.generation.beam_hypotheses import End, Pool
-from edgebert_runtime.generation.hypothesis import Hypothesis
-from edgebert_runtime.generation.search_plan import Plan, stuck
-from edgebert_runtime.generation.step_model import Bools, Continues, ContinuesTop, Doubles, Floats, Ids, Top
+from edgebert_runtime.generation.hypotheses import BeamHypotheses, FinishedBeam, Hypothesis
+from edgebert_runtime.generation.search_plan import SearchPlan, no_allowed_token
+from edgebert_runtime.generation.step_model import (
+    Bools,
+    Doubles,
+    Floats,
+    Ids,
+    StepModel,
+    TokenHistory,
+    TopK,
+    TopKStepModel,
+)
 from edgebert_runtime.generation.text_streamer import Decode, TextStream
-from edgebert_runtime.generation.token_history import History
-from edgebert_runtime.generation.top_k import check_top, log_softmax, top_of_logits, top_of_scores
+from edgebert_runtime.generation.top_k import log_softmax, top_of_logits, top_of_scores
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best continuations of each prompt that is searched, best first; all arrays are (prompts, n).
+    """The best continuations of each running prompt, best first; all arrays are (prompts, n).
 
-    Where a prompt has fewer, ``totals`` are -inf.
+    ``totals`` are sums of log-probabilities, -inf where a prompt has fewer continuations than n.
     """
 
     rows: Ids
@@ -37,93 +44,97 @@ class Candidates:
 
     @property
     def exist(self) -> Bools:
-        """Say which there are."""
+        """Mask (prompts, n) of the continuations that exist."""
         return self.totals > -np.inf
 
 
 @dataclass
-class Trail:
-    """What every row of every step came from, to find the way back from the end of a hypothesis."""
+class BackPointers:
+    """Parent, token and log-probability of each row of each step, to trace a finished beam back."""
 
     parents: list[list[int]] = field(default_factory=list)
     tokens: list[list[int]] = field(default_factory=list)
     logprobs: list[list[float]] = field(default_factory=list)
 
     def add(self, parents: Ids, tokens: Ids, logprobs: Floats) -> None:
-        """Note the rows (n,) that go on after a step."""
+        """Add the rows (n,) that run on after a step."""
         self.parents.append(parents.tolist())
         self.tokens.append(tokens.tolist())
         self.logprobs.append(logprobs.tolist())
 
-    def follow(self, end: End, length_penalty: float) -> Hypothesis:
-        """Return the hypothesis that ended with ``end``."""
-        tokens, logprobs, row = [end.token], [end.logprob], end.row
-        for step in range(end.step - 1, -1, -1):
+    def trace(self, beam: FinishedBeam, length_penalty: float) -> Hypothesis:
+        """Return the hypothesis of a finished beam."""
+        tokens, logprobs, row = [beam.token], [beam.logprob], beam.row
+        for step in range(beam.step - 1, -1, -1):
             tokens.append(self.tokens[step][row])
             logprobs.append(self.logprobs[step][row])
             row = self.parents[step][row]
-        return Hypothesis.of(tokens[::-1], logprobs[::-1], end.reason, length_penalty)
+        return Hypothesis.of(tokens[::-1], logprobs[::-1], beam.reason, length_penalty)
 
 
-def search_beams(model: Continues, logits: Floats, plan: Plan, decode: Decode | None) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each prompt, best first; fewer than asked for where there are no more."""
+def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Decode | None) -> list[list[Hypothesis]]:
+    """Return the best hypotheses of each prompt, best first; fewer than asked for if there are no more."""
     options = plan.options
-    pools = [Pool(options.num_beams, options.penalty, options.early_stopping or False, int(n)) for n in plan.room]
+    hypotheses = [
+        BeamHypotheses(options.num_beams, options.penalty, options.early_stopping or False, int(most))
+        for most in plan.max_new_tokens
+    ]
     width = options.num_beams * max(2, 1 + len(options.eos_token_id))
-    history = History.start(plan.prompts, kept=plan.rules.whole)
+    scorer = CandidateScorer(model, plan, width)
+    history = TokenHistory.start(plan.prompts, with_tokens=plan.constraints.needs_full_logits)
     totals = np.zeros(len(plan.prompts), dtype=np.float64)
     texts = [TextStream(decode, options.stop) for _ in plan.prompts] if decode and options.stop else []
-    trail = Trail()
-    expander = Expander(model, plan, width)
-    top = expander.expand(logits, history)
+    pointers = BackPointers()
+    top = scorer.score(logits, history)
     while True:
-        found = select(top, totals, history.prompts, width)
+        candidates = select(top, totals, history.prompts, width)
         prompts = np.unique(history.prompts)
-        on, texts = finish(found, plan, history, prompts, pools, texts)
-        if not on.any():
+        running, texts = finish(candidates, plan, history, prompts, hypotheses, texts)
+        if not running.any():
             break
-        parents, tokens = found.rows[on], found.tokens[on]
-        totals = found.totals[on]
-        trail.add(parents, tokens, found.logprobs[on])
-        history = history.continued(parents, tokens)
-        top = expander.advance(parents, tokens, history)
-    for prompt, pool in enumerate(pools):
-        if not pool.found:
-            raise stuck(prompt, history.generated)
-    return [
-        [trail.follow(end, options.penalty) for _, end in pool.found[: options.num_return_sequences]] for pool in pools
-    ]
+        parents, tokens = candidates.rows[running], candidates.tokens[running]
+        totals = candidates.totals[running]
+        pointers.add(parents, tokens, candidates.logprobs[running])
+        history = history.append(parents, tokens)
+        top = scorer.step(parents, tokens, history)
+    for prompt, beams in enumerate(hypotheses):
+        if not beams.finished:
+            raise no_allowed_token(prompt, history.generated)
+    count = options.num_return_sequences
+    return [[pointers.trace(beam, options.penalty) for _, beam in beams.finished[:count]] for beams in hypotheses]
 
 
-class Expander:
-    """Finds the ``width`` best next tokens of every row, under the rules."""
+class CandidateScorer:
+    """Scores the ``width`` best allowed next tokens of each row."""
 
-    def __init__(self, model: Continues, plan: Plan, width: int) -> None:
+    def __init__(self, model: StepModel, plan: SearchPlan, width: int) -> None:
         self.model = model
-        self.rules = plan.rules
+        self.constraints = plan.constraints
         self.width = width
-        self.quick = model if isinstance(model, ContinuesTop) and not self.rules.whole else None
+        self.k = width + self.constraints.extra_candidates  # so that enough allowed tokens are left
+        self.needs_full_logits = self.constraints.needs_full_logits
+        self.top_k_model = model if isinstance(model, TopKStepModel) and not self.needs_full_logits else None
 
-    def advance(self, parents: Ids, tokens: Ids, history: History) -> Top:
-        """Continue rows, and look at what can come after."""
-        if self.quick is not None:
-            top = check_top(self.quick.advance_top(parents, tokens, self.width + self.rules.spare))
-            return self.rules.narrow(top, history, self.width)
-        return self.expand(self.model.advance(parents, tokens), history)
+    def step(self, parents: Ids, tokens: Ids, history: TokenHistory) -> TopK:
+        """Continue rows, and score the tokens after."""
+        if self.top_k_model is not None:
+            top = self.top_k_model.step_top_k(parents, tokens, self.k)
+            return self.constraints.filter_top_k(top, history, self.width)
+        return self.score(self.model.step(parents, tokens), history)
 
-    def expand(self, logits: Floats, history: History) -> Top:
-        """Look at ``logits`` (rows, vocab)."""
-        if self.rules.whole:
+    def score(self, logits: Floats, history: TokenHistory) -> TopK:
+        """Score the tokens of ``logits`` (rows, vocab)."""
+        if self.needs_full_logits:
             scores = log_softmax(logits)
-            self.rules.apply(scores, history)
+            self.constraints.apply(scores, history)
             return top_of_scores(scores, self.width)
-        return self.rules.narrow(top_of_logits(logits, self.width + self.rules.spare), history, self.width)
+        return self.constraints.filter_top_k(top_of_logits(logits, self.k), history, self.width)
 
 
-def select(top: Top, totals: Doubles, prompts: Ids, width: int) -> Candidates:
+def select(top: TopK, totals: Doubles, prompts: Ids, width: int) -> Candidates:
     """Return the ``width`` best continuations of each prompt, out of the best of each of its rows.
 
-    ``totals`` (rows,) are the sums of the rows so far; the rows of a prompt stand together, best first.
+    ``totals`` (rows,) are the sums of the rows so far. The rows of a prompt stand together, best first.
     """
     starts = np.flatnonzero(prompts != np.concatenate([[-1], prompts[:-1]]))  # the first row of each prompt
     counts = np.diff(starts, append=len(prompts))
@@ -132,57 +143,62 @@ def select(top: Top, totals: Doubles, prompts: Ids, width: int) -> Candidates:
     if most * len(starts) != len(prompts):
         slots = np.repeat(np.arange(len(starts)), counts)  # (rows,) which prompt
         ranks = np.arange(len(prompts)) - np.repeat(starts, counts)  # (rows,) which of its beams
-        filled = np.full((len(starts), most, k), -np.inf)
-        filled[slots, ranks] = sums
-        sums = filled
+        padded = np.full((len(starts), most, k), -np.inf)
+        padded[slots, ranks] = sums
+        sums = padded
     flat = sums.reshape(len(starts), most * k)
     order = np.argsort(-flat, axis=1, kind="stable")[:, :width]  # (prompts, n)
     rows = np.minimum(starts[:, None] + order // k, len(prompts) - 1)
-    places = order % k
-    found = flat[np.arange(len(starts))[:, None], order]
-    return Candidates(rows, top.ids[rows, places], top.logprobs[rows, places], found)
+    columns = order % k
+    best = flat[np.arange(len(starts))[:, None], order]
+    return Candidates(rows, top.ids[rows, columns], top.logprobs[rows, columns], best)
 
 
 def finish(
-    found: Candidates, plan: Plan, history: History, prompts: Ids, pools: list[Pool], texts: list[TextStream]
+    candidates: Candidates,
+    plan: SearchPlan,
+    history: TokenHistory,
+    prompts: Ids,
+    hypotheses: list[BeamHypotheses],
+    texts: list[TextStream],
 ) -> tuple[Bools, list[TextStream]]:
-    """Put the continuations that end into the pools; say which (prompts, n) go on, and give their texts.
+    """Finish the candidates that end; return a mask (prompts, n) of those that run on, and their texts.
 
-    ``prompts`` are the numbers of those that are searched.
+    ``prompts`` are the numbers of the running prompts.
     """
-    beams, length = plan.options.num_beams, history.generated + 1
-    ended = plan.ends(found.tokens) | (length >= plan.room[prompts])[:, None]
-    heard = listen(found, plan, texts)
-    for slot, row in enumerate(heard):
-        ended[slot] |= [text.stopped for text in row]
-    for slot, place in np.argwhere(ended[:, :beams] & found.exist[:, :beams]).tolist():
-        token, prompt = int(found.tokens[slot, place]), int(prompts[slot])
-        stopped = bool(heard) and heard[slot][place].stopped
-        end = End(
+    num_beams, length = plan.options.num_beams, history.generated + 1
+    ended = plan.ends(candidates.tokens) | (length >= plan.max_new_tokens[prompts])[:, None]
+    forks = update_stop_strings(candidates, plan, texts)
+    for slot, streams in enumerate(forks):
+        ended[slot] |= [stream.stopped for stream in streams]
+    for slot, rank in np.argwhere(ended[:, :num_beams] & candidates.exist[:, :num_beams]).tolist():
+        token, prompt = int(candidates.tokens[slot, rank]), int(prompts[slot])
+        stopped = bool(forks) and forks[slot][rank].stopped
+        beam = FinishedBeam(
             length - 1,
-            int(found.rows[slot, place]),
+            int(candidates.rows[slot, rank]),
             token,
-            float(found.logprobs[slot, place]),
-            plan.reason(token, prompt, length, stopped) or "length",
+            float(candidates.logprobs[slot, rank]),
+            plan.finish_reason(token, prompt, length, stopped) or "length",
         )
-        pools[prompt].add(float(found.totals[slot, place]), end)
-    on = found.exist & ~ended
-    on &= np.cumsum(on, axis=1) <= beams
+        hypotheses[prompt].add(float(candidates.totals[slot, rank]), beam)
+    running = candidates.exist & ~ended
+    running &= np.cumsum(running, axis=1) <= num_beams
     for slot, prompt in enumerate(prompts.tolist()):
-        best = float(found.totals[slot, on[slot].argmax()])
-        on[slot] &= not pools[prompt].final(best, length)
-    return on, [heard[slot][place] for slot, place in np.argwhere(on)] if heard else []
+        best = float(candidates.totals[slot, running[slot].argmax()])
+        running[slot] &= not hypotheses[prompt].is_final(best, length)
+    return running, [forks[slot][rank] for slot, rank in np.argwhere(running)] if forks else []
 
 
-def listen(found: Candidates, plan: Plan, texts: list[TextStream]) -> list[list[TextStream]]:
-    """Return the text of each continuation, where stop strings are looked for."""
+def update_stop_strings(candidates: Candidates, plan: SearchPlan, texts: list[TextStream]) -> list[list[TextStream]]:
+    """Return the text stream of each candidate, forked from its row; nothing without stop strings."""
     if not texts:
         return []
-    heard = []
-    for rows, tokens in zip(found.rows.tolist(), found.tokens.tolist(), strict=True):
-        forks = [texts[row].fork() for row in rows]
-        for fork, token in zip(forks, tokens, strict=True):
+    forks = []
+    for rows, tokens in zip(candidates.rows.tolist(), candidates.tokens.tolist(), strict=True):
+        streams = [texts[row].fork() for row in rows]
+        for stream, token in zip(streams, tokens, strict=True):
             if token not in plan.options.eos_token_id:
-                fork.feed(token)
-        heard.append(forks)
-    return heard
+                stream.feed(token)
+        forks.append(streams)
+    return forks

@@ -1,7 +1,7 @@
-"""Change the scores of the next tokens by what came before. Each function edits ``scores`` (rows, vocab) in place.
+"""Logits processors that read the token history. Each edits ``scores`` (rows, vocab) in place.
 
-Scores are logits, or in a beam search log-probabilities; -inf is a token that cannot come. What each function does is
-what the class of that name does in transformers.
+Scores are logits, or in a beam search log-probabilities; -inf is a forbidden token. Each function equals the class of
+its name in transformers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import numpy as np
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation.options import AllowedTokens
-from edgebert_runtime.generation.step_model import Floats, Ids
-from edgebert_runtime.generation.token_history import NO_TOKEN, History
+from edgebert_runtime.generation.step_model import NO_TOKEN, Floats, Ids, TokenHistory
 
 
-def repetition_penalty(scores: Floats, history: History, *, penalty: float) -> None:
+def repetition_penalty(scores: Floats, history: TokenHistory, *, penalty: float) -> None:
     """Make tokens of the history less likely (Keskar et al., 2019, "CTRL").
 
-    Scores below 0 are multiplied by ``penalty``, others divided, once however often the token came. For a decoder
-    without an encoder the prompt counts too.
+    Scores below 0 are multiplied by ``penalty``, others divided; a token counts once however often it came. Without
+    an encoder the prompt counts too.
     """
     tokens = history.tokens
     rows, columns = np.nonzero((tokens != NO_TOKEN) & (tokens < scores.shape[1]))
@@ -30,35 +29,35 @@ def repetition_penalty(scores: Floats, history: History, *, penalty: float) -> N
     scores[rows, ids] = np.where(values < 0, values * penalty, values / penalty)
 
 
-def no_repeat_ngram(scores: Floats, history: History, *, size: int) -> None:
-    """Forbid the tokens that would complete a sequence of ``size`` tokens which the row already has."""
+def no_repeat_ngram(scores: Floats, history: TokenHistory, *, size: int) -> None:
+    """Forbid tokens that would repeat an n-gram of ``size`` tokens."""
     tokens = history.tokens
-    count = tokens.shape[1] - size + 1  # of complete sequences of that size
+    count = tokens.shape[1] - size + 1  # n-grams of the history
     if count <= 0:
         return
     last = tokens[:, size - 1 :]
     matches = (last != NO_TOKEN) & (last < scores.shape[1])
-    for place in range(size - 1):
-        matches &= tokens[:, place : place + count] == tokens[:, count + place, None]
+    for offset in range(size - 1):
+        matches &= tokens[:, offset : offset + count] == tokens[:, count + offset, None]
     rows, columns = np.nonzero(matches)
     scores[rows, last[rows, columns]] = -np.inf
 
 
 class Words(NamedTuple):
-    """Sequences of one length: all tokens but the last (n, length - 1), and the last (n,)."""
+    """Token sequences of one length: all tokens but the last (n, length - 1), and the last (n,)."""
 
     beginnings: Ids
     lasts: Ids
 
 
 def group_words(sequences: Sequence[Sequence[int]]) -> tuple[Words, ...]:
-    """Sort sequences of two and more tokens by their lengths."""
+    """Group sequences of two or more tokens by length."""
     arrays = (np.array([s for s in sequences if len(s) == n], dtype=np.int64) for n in sorted(set(map(len, sequences))))
     return tuple(Words(array[:, :-1], array[:, -1]) for array in arrays)
 
 
-def bad_words(scores: Floats, history: History, *, words: tuple[Words, ...]) -> None:
-    """Forbid the last token of each sequence where the history ends with all that come before it."""
+def bad_words(scores: Floats, history: TokenHistory, *, words: tuple[Words, ...]) -> None:
+    """Forbid the last token of each sequence after all the others of it."""
     for beginnings, lasts in words:
         length = beginnings.shape[1]
         if length <= history.tokens.shape[1]:
@@ -67,10 +66,10 @@ def bad_words(scores: Floats, history: History, *, words: tuple[Words, ...]) -> 
             scores[rows, lasts[which]] = -np.inf
 
 
-def allowed_tokens(scores: Floats, history: History, *, function: AllowedTokens) -> None:
-    """Forbid what ``function`` does not return for the prompt and the tokens so far.
+def allowed_tokens(scores: Floats, history: TokenHistory, *, function: AllowedTokens) -> None:
+    """Allow only the tokens that ``function`` returns for the prompt and the tokens so far.
 
-    Where other rules leave nothing of it in any row of a prompt, that which it returns has a score of 0.
+    If other constraints forbid all of them in every row of a prompt, they get a score of 0.
 
     Raises:
         InputError: if it returns nothing, or no token ids.
@@ -82,12 +81,12 @@ def allowed_tokens(scores: Floats, history: History, *, function: AllowedTokens)
     scores += masks
     possible = np.zeros(int(history.prompts.max()) + 1, dtype=bool)
     np.logical_or.at(possible, history.prompts, scores.max(axis=1) > -np.inf)
-    stuck = ~possible[history.prompts]
-    scores[stuck] = masks[stuck]
+    impossible = ~possible[history.prompts]
+    scores[impossible] = masks[impossible]
 
 
 def check_allowed(ids: list[int], prompt: int, vocab_size: int) -> Ids:
-    """Make sure that a function returned tokens that there are."""
+    """Make sure that a function returned tokens of the vocabulary."""
     array = np.asarray(ids)
     if not ids or array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= vocab_size:
         raise InputError(

@@ -1,25 +1,32 @@
-"""Draw tokens, so that what a row gets does not depend on the other rows of its batch."""
+"""Sampling: shape the distribution of each row, and draw from it with random numbers of the row's own.
+
+``temperature``, ``top_p``, ``min_p`` and ``typical_p`` edit ``scores`` (rows, n) in place, as transformers' logits
+warpers do. Scores are logits up to a constant. The best token of each row always stays, and so do all tokens that
+equal the last one inside a limit.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from edgebert_runtime.generation import logits_warpers as warpers
 from edgebert_runtime.generation.options import Options
 from edgebert_runtime.generation.step_model import Doubles, Floats, Ids
 from edgebert_runtime.generation.top_k import best_places
 
 BLOCK = 256
+# The nucleus of top-p is looked for among so many tokens first.
+NUCLEUS = 1024
 
 
 class Sampler:
-    """Draws one token for each of the rows named; each row has random numbers of its own.
+    """Draws one token for each row; draws of a row do not depend on the other rows.
 
-    With a seed they follow from it, the row's key, and its number among the rows of the same prompt. Equal keys in
-    one batch so get equal numbers, as each gets what it would get alone; ``num_return_sequences`` is for different
-    draws of one prompt.
+    With a seed, random numbers follow from the seed, the key of the row's prompt, and the row's number among those of
+    the prompt. Equal keys in a batch get equal numbers, the same as each would get alone. For different draws of one
+    prompt there is ``num_return_sequences``.
     """
 
     def __init__(self, options: Options, keys: Sequence[Sequence[int]]) -> None:
@@ -33,62 +40,105 @@ class Sampler:
     def draw(self, scores: Floats, rows: Ids) -> Ids:
         """Return a token (rows,) for each row of ``scores`` (rows, vocab), which are overwritten."""
         ids, scores = warp(scores, self.options)
-        shares = warpers.chances(scores)
+        weights = unnormalized_probs(scores)
         points = [self.generators[row].random() for row in rows]
-        places = np.array([place_of(*pair) for pair in zip(shares, points, strict=True)], dtype=np.int64)
-        return places if ids is None else ids[np.arange(len(places)), places]
+        indices = np.array([sample_index(*pair) for pair in zip(weights, points, strict=True)], dtype=np.int64)
+        return indices if ids is None else ids[np.arange(len(indices)), indices]
 
 
-def place_of(shares: Floats, point: float) -> int:
-    """Return the place which ``point``, from 0 to below 1, falls on where places have ``shares`` (n,) of that.
+def sample_index(weights: Floats, point: float) -> int:
+    """Return the index of ``weights`` (n,) that ``point`` falls on, from 0 to below 1 over their sum.
 
-    Sums over blocks say in which block it is, as adding up one by one takes longest.
+    Sums over blocks find the block first, as a running sum over all of them is slow.
     """
-    sums = np.add.reduceat(shares, np.arange(0, shares.size, BLOCK))
+    sums = np.add.reduceat(weights, np.arange(0, weights.size, BLOCK))
     running = np.cumsum(sums, dtype=np.float64)
     point *= float(running[-1])
-    block = place_in(running, point)
-    inside = np.cumsum(shares[block * BLOCK : (block + 1) * BLOCK], dtype=np.float64)
-    return block * BLOCK + place_in(inside, point - float(running[block - 1] if block else 0))
+    block = first_above(running, point)
+    inside = np.cumsum(weights[block * BLOCK : (block + 1) * BLOCK], dtype=np.float64)
+    return block * BLOCK + first_above(inside, point - float(running[block - 1] if block else 0))
 
 
-def place_in(running: Doubles, point: float) -> int:
-    """Return the first place whose running sum exceeds ``point``, or where rounding leaves none the last that adds."""
-    place = int(np.searchsorted(running, point, side="right"))
-    return place if place < running.size else int(np.searchsorted(running, running[-1]))
+def first_above(running: Doubles, point: float) -> int:
+    """Return the first index whose running sum exceeds ``point``, or by rounding the last one with a weight."""
+    index = int(np.searchsorted(running, point, side="right"))
+    return index if index < running.size else int(np.searchsorted(running, running[-1]))
 
 
 def warp(scores: Floats, options: Options) -> tuple[Ids | None, Floats]:
-    """Shape the distribution as the options say; return the ids (rows, n) of the scores left, None for all."""
+    """Shape the distribution by the options; return the ids (rows, n) of the scores left, None for all."""
     ids = None
     if options.top_k is not None and options.top_k < scores.shape[1]:
-        ids, scores = shortlist(scores, options.top_k)
+        ids, scores = top_k_filter(scores, options.top_k)
     if options.temperature not in (None, 1.0):
-        warpers.temperature(scores, options.temperature)
+        temperature(scores, options.temperature)
     if options.top_p not in (None, 1.0):
-        warpers.top_p(scores, options.top_p)
+        top_p(scores, options.top_p)
     if options.min_p is not None:
-        warpers.min_p(scores, options.min_p)
+        min_p(scores, options.min_p)
     if options.typical_p not in (None, 1.0):
-        warpers.typical_p(scores, options.typical_p)
+        typical_p(scores, options.typical_p)
     return ids, scores
 
 
-def shortlist(scores: Floats, count: int) -> tuple[Ids, Floats]:
-    """Return the ``count`` best tokens of each row, and those that are as good as the last of them.
+def top_k_filter(scores: Floats, k: int) -> tuple[Ids, Floats]:
+    """Return ids and scores (rows, n) of the ``k`` best tokens of each row, with all that equal the last of them.
 
-    They are ids and scores (rows, n) in the order of ids; rows with fewer tokens than others are filled with -inf.
+    They are in the order of ids. Rows with fewer tokens than others are filled with -inf.
     """
-    found = [places_of_best(row, count) for row in scores]
-    width = max(map(len, found))
+    indices = [np.flatnonzero(row >= row[best_places(row, k)[-1]]) for row in scores]
+    width = max(map(len, indices))
     ids = np.zeros((len(scores), width), dtype=np.int64)
-    kept = np.full((len(scores), width), -np.inf, dtype=np.float32)
-    for row, places in enumerate(found):
-        ids[row, : len(places)] = places
-        kept[row, : len(places)] = scores[row, places]
-    return ids, kept
+    filtered = np.full((len(scores), width), -np.inf, dtype=np.float32)
+    for row, columns in enumerate(indices):
+        ids[row, : len(columns)] = columns
+        filtered[row, : len(columns)] = scores[row, columns]
+    return ids, filtered
 
 
-def places_of_best(row: Floats, count: int) -> Ids:
-    """Return the places in ``row`` (n,) of its ``count`` largest numbers and all that equal the last, in order."""
-    return np.flatnonzero(row >= row[best_places(row, count)[-1]])
+def temperature(scores: Floats, value: float) -> None:
+    """Make the distribution flatter (above 1) or steeper (below)."""
+    scores -= scores.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        scores /= np.float32(value)
+
+
+def top_p(scores: Floats, mass: float) -> None:
+    """Keep the most likely tokens that together have the probability ``mass`` (Holtzman et al., 2020)."""
+    falling = np.sort(scores, axis=1)[:, ::-1]
+    weights = unnormalized_probs(falling)
+    goal = mass * weights.sum(axis=1, keepdims=True, dtype=np.float64)
+    for count in (NUCLEUS, scores.shape[1]):
+        running = np.cumsum(weights[:, :count], axis=1, dtype=np.float64)
+        if (running[:, -1:] >= goal).all():
+            break
+    last = np.minimum((running < goal).sum(axis=1, keepdims=True), running.shape[1] - 1)
+    scores[scores < np.take_along_axis(falling, last, axis=1)] = -np.inf
+
+
+def min_p(scores: Floats, share: float) -> None:
+    """Keep the tokens with at least ``share`` of the best token's probability (Nguyen et al., 2024)."""
+    scores[scores - scores.max(axis=1, keepdims=True) < math.log(share)] = -np.inf
+
+
+def typical_p(scores: Floats, mass: float) -> None:
+    """Keep the tokens whose surprisal is closest to the entropy (Meister et al., 2022).
+
+    They are taken by the distance between the two, until they have the probability ``mass``.
+    """
+    weights = unnormalized_probs(scores)
+    total = weights.sum(axis=1, keepdims=True)
+    surprisal = scores.max(axis=1, keepdims=True) + np.log(total) - scores
+    entropy = np.sum(weights * np.where(weights > 0, surprisal, 0), axis=1, keepdims=True) / total
+    distance = np.abs(surprisal - entropy)
+    order = np.argsort(distance, axis=1)
+    running = np.cumsum(np.take_along_axis(weights, order, axis=1), axis=1, dtype=np.float64)
+    last = np.minimum((running < mass * running[:, -1:]).sum(axis=1, keepdims=True), scores.shape[1] - 1)
+    farthest = np.take_along_axis(distance, np.take_along_axis(order, last, axis=1), axis=1)
+    scores[distance > farthest] = -np.inf
+
+
+def unnormalized_probs(scores: Floats) -> Floats:
+    """Return probabilities (rows, n) up to a factor: that of the best token of each row is 1."""
+    result: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return result

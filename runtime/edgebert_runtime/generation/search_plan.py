@@ -1,4 +1,4 @@
-"""Check a call against its model, and work out what holds for each prompt."""
+"""A search checked against its model: the constraints and the token limit of each prompt."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
-from edgebert_runtime.generation.hypothesis import FinishReason
+from edgebert_runtime.generation.hypotheses import FinishReason
 from edgebert_runtime.generation.options import Options
 from edgebert_runtime.generation.step_model import Bools, Floats, Ids
-from edgebert_runtime.generation.token_constraints import Rules, as_ids, rules_of
+from edgebert_runtime.generation.token_constraints import TokenConstraints, as_ids
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a search does with its prompts.
+class SearchPlan:
+    """The options of a search as they hold for its prompts.
 
-    ``room`` (prompts,) is the number of new tokens that each may get; ``eos`` (n,) are the tokens that end one.
+    ``max_new_tokens`` (prompts,) is the limit of each prompt; ``eos`` (n,) are the end-of-sequence tokens.
     """
 
     prompts: Sequence[Sequence[int]]
     options: Options
-    rules: Rules
-    room: Ids
+    constraints: TokenConstraints
+    max_new_tokens: Ids
     eos: Ids
 
     @classmethod
@@ -35,10 +35,10 @@ class Plan:
         options: Options,
         limit: int | Sequence[int] | None,
         decode: bool,
-    ) -> Plan:
-        """Make one for the first ``logits`` (prompts, vocab) of a model that has ``limit`` positions.
+    ) -> SearchPlan:
+        """Make the plan for the first ``logits`` (prompts, vocab) of a model with ``limit`` positions.
 
-        Several limits are those of each prompt.
+        ``limit`` may be one number for each prompt.
 
         Raises:
             InputError: if an option names a token that the model does not have, or no length is set.
@@ -51,26 +51,27 @@ class Plan:
         check_vocabulary(options, logits.shape[1])
         lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
         limits = limit if isinstance(limit, Sequence) else [limit] * len(prompts)
-        rooms = [room_after(i, int(n), options, most) for i, (n, most) in enumerate(zip(lengths, limits, strict=True))]
-        room = np.array(rooms, dtype=np.int64)
-        return cls(prompts, options, rules_of(options, lengths, room), room, as_ids(options.eos_token_id))
+        numbers = enumerate(zip(lengths.tolist(), limits, strict=True))
+        most = np.array([token_limit(i, length, options, total) for i, (length, total) in numbers], dtype=np.int64)
+        constraints = TokenConstraints.from_options(options, lengths, most)
+        return cls(prompts, options, constraints, most, as_ids(options.eos_token_id))
 
-    def reason(self, token: int, prompt: int, length: int, stopped: bool = False) -> FinishReason | None:
-        """Return why ``token``, the last of ``length`` new ones of a prompt, ends them, or None."""
+    def finish_reason(self, token: int, prompt: int, length: int, stopped: bool = False) -> FinishReason | None:
+        """Return why a sequence of ``length`` new tokens ends with ``token``, or None."""
         if token in self.options.eos_token_id:
             return "stop"
         if stopped:
             return "stop_string"
-        return "length" if length >= self.room[prompt] else None
+        return "length" if length >= self.max_new_tokens[prompt] else None
 
     def ends(self, tokens: Ids) -> Bools:
-        """Say which of ``tokens``, of any shape, end a sequence."""
-        found: Bools = (tokens[..., None] == self.eos).any(axis=-1)
-        return found
+        """Return a mask of the ``tokens``, of any shape, that end a sequence."""
+        mask: Bools = (tokens[..., None] == self.eos).any(axis=-1)
+        return mask
 
 
-def room_after(prompt: int, length: int, options: Options, limit: int | None) -> int:
-    """Return how many new tokens may follow a prompt of ``length`` tokens."""
+def token_limit(prompt: int, length: int, options: Options, limit: int | None) -> int:
+    """Return the most new tokens after a prompt of ``length`` tokens."""
     if limit is not None and length >= limit:
         raise LimitError(f"prompt {prompt} has {length} tokens and leaves no room in the model's {limit}; shorten it")
     if options.max_length is not None and length >= options.max_length:
@@ -78,12 +79,12 @@ def room_after(prompt: int, length: int, options: Options, limit: int | None) ->
             f"prompt {prompt} has {length} tokens, max_length={options.max_length} counts them and leaves no room; "
             "raise it, or give max_new_tokens instead"
         )
-    rooms = [options.max_new_tokens]
-    rooms += [total - length for total in (options.max_length, limit) if total is not None]
-    known = [room for room in rooms if room is not None]
-    if not known:
+    rooms = [total - length for total in (options.max_length, limit) if total is not None]
+    if options.max_new_tokens is not None:
+        rooms.append(options.max_new_tokens)
+    if not rooms:
         raise InputError("neither max_new_tokens nor max_length was given; the model has no limit that would end it")
-    return min(known)
+    return min(rooms)
 
 
 def check_vocabulary(options: Options, vocab_size: int) -> None:
@@ -108,7 +109,7 @@ def named_tokens(options: Options) -> Iterator[tuple[str, int]]:
         yield from (("bad_words_ids", token) for token in words)
 
 
-def stuck(prompt: int, generated: int) -> InputError:
+def no_allowed_token(prompt: int, generated: int) -> InputError:
     """Return the error for a prompt after which the options leave no token."""
     return InputError(
         f"the options forbid every token after {generated} new tokens of prompt {prompt}; loosen no_repeat_ngram_size, "

@@ -1,7 +1,9 @@
-"""What a search asks of a model, and nothing more."""
+"""The protocol of a model that a search runs step by step, and the token history of its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -12,32 +14,70 @@ Floats: TypeAlias = "NDArray[np.float32]"
 Doubles: TypeAlias = "NDArray[np.float64]"
 Bools: TypeAlias = "NDArray[np.bool_]"
 
+NO_TOKEN = -1
 
-class Top(NamedTuple):
-    """The best next tokens of each row.
 
-    ``ids`` (rows, k) are best first, of equal ones the lowest first. ``logprobs`` (rows, k) are -inf where a row has
-    fewer than k tokens to choose from.
+class TopK(NamedTuple):
+    """The k best next tokens of each row.
+
+    ``ids`` (rows, k) are best first; of equal ones the lowest id comes first. ``logprobs`` (rows, k) are -inf where
+    a row has fewer than k possible tokens.
     """
 
     ids: Ids
     logprobs: Floats
 
 
-class Continues(Protocol):
-    """A batch of rows that can be continued, repeated, put into another order, and dropped."""
+class StepModel(Protocol):
+    """A batch of rows that can be continued, repeated, reordered and dropped."""
 
-    def advance(self, parents: Ids, tokens: Ids) -> Floats:
+    def step(self, parents: Ids, tokens: Ids) -> Floats:
         """Return logits (rows, vocab) of a new batch whose row i continues row ``parents[i]`` with ``tokens[i]``.
 
-        ``parents`` (rows,) are rows of the batch before, the first of which are the prompts. Those that are missing
-        have ended and need not be kept. The array that is returned is only read, and only until the next call.
+        ``parents`` (rows,) are rows of the batch before; the rows of the first batch are the prompts. Rows that are
+        not among them have ended. The array returned is only read, and only until the next call.
         """
 
 
 @runtime_checkable
-class ContinuesTop(Continues, Protocol):
-    """A model that can also choose the best tokens by itself, so that whole rows of logits never leave it."""
+class TopKStepModel(StepModel, Protocol):
+    """A model that can find the top-k tokens itself, so that full logits never leave it."""
 
-    def advance_top(self, parents: Ids, tokens: Ids, count: int) -> Top:
-        """Do what ``advance`` does, and return the ``count`` best tokens with their log-probabilities."""
+    def step_top_k(self, parents: Ids, tokens: Ids, k: int) -> TopK:
+        """Do the same as ``step``, and return the ``k`` best tokens with their log-probabilities."""
+
+
+@dataclass(frozen=True)
+class TokenHistory:
+    """The tokens of each row after ``generated`` new tokens.
+
+    ``prompts`` (rows,) is the number of each row's prompt. ``tokens`` (rows, width) are prompt and new tokens, aligned
+    on the right and padded with ``NO_TOKEN``. They are empty without ``with_tokens``, when no processor reads them.
+    """
+
+    prompts: Ids
+    generated: int
+    tokens: Ids
+    with_tokens: bool
+
+    @classmethod
+    def start(cls, prompts: Sequence[Sequence[int]], *, repeats: int = 1, with_tokens: bool = True) -> TokenHistory:
+        """Return the history of prompts of any lengths, each ``repeats`` times in a row."""
+        width = max(map(len, prompts)) if with_tokens else 0
+        tokens = np.full((len(prompts), width), NO_TOKEN, dtype=np.int64)
+        for row, prompt in zip(tokens, prompts if with_tokens else (), strict=False):
+            row[width - len(prompt) :] = prompt
+        numbers = np.arange(len(prompts), dtype=np.int64)
+        return cls(np.repeat(numbers, repeats), 0, np.repeat(tokens, repeats, axis=0), with_tokens)
+
+    def append(self, parents: Ids, tokens: Ids) -> TokenHistory:
+        """Return the history of rows that continue the rows ``parents`` with ``tokens``."""
+        columns = self.tokens
+        if self.with_tokens:
+            columns = np.concatenate([self.tokens[parents], tokens[:, None]], axis=1)
+        return TokenHistory(self.prompts[parents], self.generated + 1, columns, self.with_tokens)
+
+    def row(self, number: int) -> list[int]:
+        """Return the tokens of one row, prompt and new ones."""
+        tokens = self.tokens[number]
+        return [int(token) for token in tokens[tokens != NO_TOKEN]]

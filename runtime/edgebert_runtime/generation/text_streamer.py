@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from edgebert_runtime.generation.hypothesis import Hypothesis
+from edgebert_runtime.generation.hypotheses import Hypothesis
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -36,7 +36,7 @@ class TextStream:
         self.tokens.append(token)
         self.text = self.decode(self.tokens)
         visible = len(self.text.rstrip(UNFINISHED))
-        piece = self.take(visible, visible - held_back(self.text[self.given : visible], self.stop))
+        piece = self.take(visible, visible - longest_partial_stop(self.text[self.given : visible], self.stop))
         if len(self.tokens) >= MOST:
             self.forget()
         return piece
@@ -78,7 +78,7 @@ def first_of(text: str, strings: Sequence[str], start: int = 0) -> int | None:
     return min((place for string in strings if (place := text.find(string, start)) >= 0), default=None)
 
 
-def held_back(text: str, strings: Sequence[str]) -> int:
+def longest_partial_stop(text: str, strings: Sequence[str]) -> int:
     """Return the length of the longest end of ``text`` with which one of ``strings`` begins."""
     return max((overlap(text, string) for string in strings), default=0)
 

@@ -1,131 +1,141 @@
-"""Which rules the options of a search set for the next token, in the order in which transformers applies them.
+"""The constraints that options set for the next token, in the order in which transformers applies them.
 
-A rule is data where it can be: a :class:`Veto` or a :class:`Force` names tokens and the steps at which they cannot, or
-must, come. As neither changes the order of the other tokens, a search that has only such rules needs a few of the best
-tokens of each row, and never whole rows. The rest are functions over whole rows, from ``processors.py``.
+:class:`SuppressTokens` and :class:`ForceTokens` are data: token ids, and the steps at which they hold. They keep the
+order of the other tokens, so a search with only these needs a few top-k tokens and never full logits. All others are
+functions over full logits, from ``logits_processors.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
 
 from edgebert_runtime.generation import logits_processors as processors
 from edgebert_runtime.generation.options import Options
-from edgebert_runtime.generation.step_model import Floats, Ids, Top
-from edgebert_runtime.generation.token_history import History
+from edgebert_runtime.generation.step_model import Floats, Ids, TokenHistory, TopK
+from edgebert_runtime.generation.top_k import not_finite
 
-MOST_SPARE = 64
+# With more suppressed tokens than this, full logits are faster than a longer top-k.
+MAX_EXTRA_CANDIDATES = 64
 
 
 @dataclass(frozen=True)
-class Veto:
-    """Tokens ``ids`` (n,) which cannot come at the steps from ``start`` to before ``end`` (prompts,), None for ever."""
+class SuppressTokens:
+    """Forbid tokens ``ids`` (n,) from step ``start`` to before step ``end`` (prompts,), None for ever."""
 
     ids: Ids
     start: int = 0
     end: Ids | None = None
 
-    def holds(self, history: History) -> Ids | slice:
+    def active_rows(self, history: TokenHistory) -> Ids | slice:
         """Return the rows for which it holds now."""
         if history.generated < self.start:
             return slice(0, 0)
         return slice(None) if self.end is None else np.flatnonzero(history.generated < self.end[history.prompts])
 
-    def __call__(self, scores: Floats, history: History) -> None:
-        """Take the tokens out of ``scores`` (rows, vocab)."""
-        rows = self.holds(history)
+    def __call__(self, scores: Floats, history: TokenHistory) -> None:
+        """Set the tokens to -inf in ``scores`` (rows, vocab)."""
+        rows = self.active_rows(history)
         scores[rows if isinstance(rows, slice) else rows[:, None], self.ids] = -np.inf
 
-    def narrow(self, top: Top, history: History) -> None:
-        """Take the tokens out of the best of each row."""
-        rows = self.holds(history)
-        hit = top.ids[rows, :, None] == self.ids
-        if hit.any():
-            top.logprobs[rows] = np.where(hit.any(axis=2), -np.inf, top.logprobs[rows])
+    def filter_top_k(self, top: TopK, history: TokenHistory) -> None:
+        """Set the tokens to -inf among the best of each row."""
+        rows = self.active_rows(history)
+        matches = top.ids[rows, :, None] == self.ids
+        if matches.any():
+            top.logprobs[rows] = np.where(matches.any(axis=2), -np.inf, top.logprobs[rows])
 
 
 @dataclass(frozen=True)
-class Force:
-    """Tokens ``ids`` (n,) of which one must come at step ``at`` (prompts,); their log-probability counts as 0."""
+class ForceTokens:
+    """Allow only tokens ``ids`` (n,) at step ``at`` (prompts,); their log-probability counts as 0."""
 
     ids: Ids
     at: Ids
 
-    def holds(self, history: History) -> Ids:
+    def active_rows(self, history: TokenHistory) -> Ids:
         """Return the numbers of the rows for which it holds now."""
         return np.flatnonzero(history.generated == self.at[history.prompts])
 
-    def __call__(self, scores: Floats, history: History) -> None:
-        """Take all other tokens out of ``scores`` (rows, vocab)."""
-        rows = self.holds(history)
+    def __call__(self, scores: Floats, history: TokenHistory) -> None:
+        """Set all other tokens to -inf in ``scores`` (rows, vocab)."""
+        rows = self.active_rows(history)
         scores[rows] = -np.inf
         scores[rows[:, None], self.ids] = 0
 
-    def narrow(self, top: Top, history: History) -> None:
+    def filter_top_k(self, top: TopK, history: TokenHistory) -> None:
         """Make the tokens the best of each row, and the only ones."""
-        rows = self.holds(history)
+        rows = self.active_rows(history)
         count = min(len(self.ids), top.ids.shape[1])
         top.logprobs[rows] = -np.inf
         top.logprobs[rows, :count] = 0
         top.ids[rows, :count] = self.ids[:count]
 
 
-Edit: TypeAlias = Callable[[Floats, History], None]
+LogitsProcessor: TypeAlias = Callable[[Floats, TokenHistory], None]
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The rules of a search, in order. ``whole`` says whether any of them needs whole rows."""
+class TokenConstraints:
+    """The constraints of a search, in order."""
 
-    rules: tuple[Veto | Force | Edit, ...]
+    constraints: tuple[SuppressTokens | ForceTokens | LogitsProcessor, ...]
 
-    @property
-    def whole(self) -> bool:
-        """Say whether a rule needs whole rows and their history, or so many tokens are vetoed that they cost less."""
-        return self.spare > MOST_SPARE or not all(isinstance(rule, (Veto, Force)) for rule in self.rules)
+    @classmethod
+    def from_options(cls, options: Options, lengths: Ids, max_new_tokens: Ids) -> TokenConstraints:
+        """Read the constraints for prompts of ``lengths`` (prompts,) and ``max_new_tokens`` (prompts,) to come."""
+        return cls((*history_processors(options), *suppressions(options, lengths), *forced(options, max_new_tokens)))
 
-    @property
-    def spare(self) -> int:
-        """The number of tokens which vetoes can take out of the best of a row."""
-        return sum(len(rule.ids) for rule in self.rules if isinstance(rule, Veto))
+    @cached_property
+    def needs_full_logits(self) -> bool:
+        """Whether a constraint is a function over full logits, or too many tokens are suppressed for top-k."""
+        return self.extra_candidates > MAX_EXTRA_CANDIDATES or not all(
+            isinstance(constraint, (SuppressTokens, ForceTokens)) for constraint in self.constraints
+        )
 
-    def apply(self, scores: Floats, history: History) -> None:
-        """Apply all to ``scores`` (rows, vocab), in place."""
-        for rule in self.rules:
-            rule(scores, history)
+    @cached_property
+    def extra_candidates(self) -> int:
+        """The number of tokens that suppression can remove from the top-k of a row."""
+        return sum(len(constraint.ids) for constraint in self.constraints if isinstance(constraint, SuppressTokens))
 
-    def narrow(self, top: Top, history: History, count: int) -> Top:
-        """Return the ``count`` best tokens of each row that vetoes and forces leave of ``top``."""
-        if not self.rules:
+    def apply(self, scores: Floats, history: TokenHistory) -> None:
+        """Apply all constraints to ``scores`` (rows, vocab), in place."""
+        for constraint in self.constraints:
+            constraint(scores, history)
+
+    def filter_top_k(self, top: TopK, history: TokenHistory, k: int) -> TopK:
+        """Return the ``k`` best allowed tokens of each row.
+
+        Raises:
+            EdgebertError: if a log-probability is infinite or not a number.
+        """
+        if not (top.logprobs < math.inf).all():
+            raise not_finite()
+        if not self.constraints:
             return top
-        top = Top(top.ids.copy(), top.logprobs.copy())
-        for rule in self.rules:
-            if isinstance(rule, (Veto, Force)):
-                rule.narrow(top, history)
-        gone = top.logprobs == -np.inf
-        if not gone[:, :count].any():
-            return Top(top.ids[:, :count], top.logprobs[:, :count])
-        order = np.argsort(gone, axis=1, kind="stable")[:, :count]
-        return Top(np.take_along_axis(top.ids, order, axis=1), np.take_along_axis(top.logprobs, order, axis=1))
+        top = TopK(top.ids.copy(), top.logprobs.copy())
+        for constraint in self.constraints:
+            if isinstance(constraint, (SuppressTokens, ForceTokens)):
+                constraint.filter_top_k(top, history)
+        removed = top.logprobs == -np.inf
+        if not removed[:, :k].any():
+            return TopK(top.ids[:, :k], top.logprobs[:, :k])
+        order = np.argsort(removed, axis=1, kind="stable")[:, :k]
+        return TopK(np.take_along_axis(top.ids, order, axis=1), np.take_along_axis(top.logprobs, order, axis=1))
 
-    def forced(self, history: History) -> Ids:
+    def forced_rows(self, history: TokenHistory) -> Ids:
         """Return the numbers of the rows whose next token is forced."""
-        rows = [rule.holds(history) for rule in self.rules if isinstance(rule, Force)]
+        rows = [force.active_rows(history) for force in self.constraints if isinstance(force, ForceTokens)]
         return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
 
 
-def rules_of(options: Options, lengths: Ids, room: Ids) -> Rules:
-    """Return the rules for prompts of ``lengths`` (prompts,) which have ``room`` (prompts,) for new tokens."""
-    return Rules(tuple([*edits(options), *vetoes(options, lengths), *forces(options, room)]))
-
-
-def edits(options: Options) -> Iterator[Edit]:
-    """Yield the rules that need whole rows."""
+def history_processors(options: Options) -> Iterator[LogitsProcessor]:
+    """Yield the processors that read the token history."""
     if options.repetition_penalty not in (None, 1.0):
         yield partial(processors.repetition_penalty, penalty=options.repetition_penalty)
     if options.no_repeat_ngram_size:
@@ -134,30 +144,30 @@ def edits(options: Options) -> Iterator[Edit]:
         yield partial(processors.bad_words, words=words)
 
 
-def vetoes(options: Options, lengths: Ids) -> Iterator[Veto | Edit]:
-    """Yield the rules that forbid tokens, among them the function that a caller gave."""
+def suppressions(options: Options, lengths: Ids) -> Iterator[SuppressTokens | LogitsProcessor]:
+    """Yield the constraints that forbid tokens, ``prefix_allowed_tokens_fn`` among them."""
     eos = set(options.eos_token_id)
     if single := {words[0] for words in options.bad_words_ids if len(words) == 1} - eos:
-        yield Veto(as_ids(single))
+        yield SuppressTokens(as_ids(single))
     least = options.min_new_tokens or np.maximum((options.min_length or 0) - lengths, 0)
     if np.any(least):
-        yield Veto(as_ids(eos), 0, np.broadcast_to(least, lengths.shape))
+        yield SuppressTokens(as_ids(eos), 0, np.broadcast_to(least, lengths.shape))
     if options.prefix_allowed_tokens_fn is not None:
         yield partial(processors.allowed_tokens, function=options.prefix_allowed_tokens_fn)
     pad = set() if options.pad_token_id is None else {options.pad_token_id} - eos
     if never := pad | set(options.suppress_tokens):
-        yield Veto(as_ids(never))
+        yield SuppressTokens(as_ids(never))
     if options.begin_suppress_tokens:
         begin = 0 if options.forced_bos_token_id is None else 1
-        yield Veto(as_ids(options.begin_suppress_tokens), begin, np.full(len(lengths), begin + 1))
+        yield SuppressTokens(as_ids(options.begin_suppress_tokens), begin, np.full(len(lengths), begin + 1))
 
 
-def forces(options: Options, room: Ids) -> Iterator[Force]:
-    """Yield the rules that leave no choice. They come last: what is forced comes, whatever forbids it."""
+def forced(options: Options, max_new_tokens: Ids) -> Iterator[ForceTokens]:
+    """Yield the constraints that force tokens. They come last, so no suppression holds against them."""
     if options.forced_bos_token_id is not None:
-        yield Force(as_ids([options.forced_bos_token_id]), np.zeros_like(room))
+        yield ForceTokens(as_ids([options.forced_bos_token_id]), np.zeros_like(max_new_tokens))
     if options.forced_eos_token_id:
-        yield Force(as_ids(options.forced_eos_token_id), room - 1)
+        yield ForceTokens(as_ids(options.forced_eos_token_id), max_new_tokens - 1)
 
 
 def as_ids(ids: Sequence[int] | set[int]) -> Ids:

@@ -11,10 +11,14 @@ import math
 import numpy as np
 
 from edgebert_runtime.errors import EdgebertError
-from edgebert_runtime.generation.step_model import Doubles, Floats, Ids, Top
+from edgebert_runtime.generation.step_model import Doubles, Floats, Ids, TopK
 
 STRIPES = 64
-NOT_FINITE = "the model gave logits that are not finite numbers; verify the bundle, or export it in fp32"
+
+
+def not_finite() -> EdgebertError:
+    """Return the error for logits that are infinite or not numbers."""
+    return EdgebertError("the model gave logits that are not finite numbers; verify the bundle, or export it in fp32")
 
 
 def best_places(row: Floats, count: int) -> Ids:
@@ -52,10 +56,10 @@ def log_sum_exp(row: Floats, largest: np.float32, scratch: Floats) -> float:
         total = scratch.sum()
         if total < np.inf:
             return math.log(total)
-    raise EdgebertError(NOT_FINITE)
+    raise not_finite()
 
 
-def top_of_logits(logits: Floats, count: int) -> Top:
+def top_of_logits(logits: Floats, count: int) -> TopK:
     """Return the ``count`` best tokens of each row of ``logits`` (rows, vocab) with their log-probabilities."""
     top = empty_top(len(logits), min(count, logits.shape[1]))
     scratch = np.empty(logits.shape[1], dtype=np.float32)
@@ -68,7 +72,7 @@ def top_of_logits(logits: Floats, count: int) -> Top:
     return top
 
 
-def top_of_scores(scores: Floats, count: int) -> Top:
+def top_of_scores(scores: Floats, count: int) -> TopK:
     """Return the ``count`` best tokens of each row of ``scores`` (rows, vocab), which are log-probabilities already."""
     top = empty_top(len(scores), min(count, scores.shape[1]))
     for row, ids, logprobs in zip(scores, *top, strict=True):
@@ -78,20 +82,9 @@ def top_of_scores(scores: Floats, count: int) -> Top:
     return top
 
 
-def check_top(top: Top) -> Top:
-    """Make sure that what a model chose by itself has log-probabilities.
-
-    Raises:
-        EdgebertError: if one is infinite or not a number.
-    """
-    if not (top.logprobs < math.inf).all():
-        raise EdgebertError(NOT_FINITE)
-    return top
-
-
-def empty_top(rows: int, count: int) -> Top:
-    """Return a Top without any token in it."""
-    return Top(np.zeros((rows, count), dtype=np.int64), np.full((rows, count), -np.inf, dtype=np.float32))
+def empty_top(rows: int, count: int) -> TopK:
+    """Return a TopK without any token in it."""
+    return TopK(np.zeros((rows, count), dtype=np.int64), np.full((rows, count), -np.inf, dtype=np.float32))
 
 
 def log_softmax(logits: Floats) -> Floats:

@@ -1,8 +1,9 @@
-"""Bind a graph to NumPy arrays that it reads and writes in place, so that nothing is copied between runs."""
+"""Bind a graph to NumPy arrays that it reads and writes in place, so that runs copy nothing."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,30 +11,28 @@ from numpy.typing import NDArray
 from edgebert_runtime.session.error_messages import explain_run
 from edgebert_runtime.session.session import Runnable, Session, fork_error, import_onnxruntime
 
+Arrays = Mapping[str, NDArray[Any]]
+
 
 class Binding:
-    """A session with the arrays that its next runs read and write, all on the CPU.
+    """A session with the contiguous arrays on the CPU that its runs read and write.
 
-    The arrays are contiguous. Their contents may change between runs, their shapes may not.
+    Their contents may change between runs, their shapes may not. An array may be both input and output.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, inputs: Arrays, outputs: Arrays) -> None:
         self.session = session
         self.inner = session.inner.io_binding()
-        self.to_value = import_onnxruntime().OrtValue.ortvalue_from_numpy
-        self.values: list[Any] = []  # the arrays live as long as the binding
-
-    def bind(self, array: NDArray[Any], *, read: str | None = None, written: str | None = None) -> None:
-        """Let the graph read the input called ``read`` from ``array``, and write the output ``written`` into it."""
-        value = self.to_value(array)
-        self.values.append(value)
-        if read is not None:
-            self.inner.bind_ortvalue_input(read, value)
-        if written is not None:
-            self.inner.bind_ortvalue_output(written, value)
+        as_value = import_onnxruntime().OrtValue.ortvalue_from_numpy
+        arrays = {id(array): array for array in (*inputs.values(), *outputs.values())}
+        self.values = {key: as_value(array) for key, array in arrays.items()}  # each keeps its array alive
+        for name, array in inputs.items():
+            self.inner.bind_ortvalue_input(name, self.values[id(array)])
+        for name, array in outputs.items():
+            self.inner.bind_ortvalue_output(name, self.values[id(array)])
 
     def run(self) -> None:
-        """Compute the outputs that are bound.
+        """Compute the outputs.
 
         Raises:
             ForkError: in a process forked after the session was opened.
@@ -48,27 +47,22 @@ class Binding:
             raise explain_run(error) from error
 
 
-class Copies:
-    """The same over a session of the caller's own: what it gives is copied into the arrays."""
+class CopyBinding:
+    """The same over any other session: its outputs are copied into the arrays."""
 
-    def __init__(self, session: Runnable) -> None:
+    def __init__(self, session: Runnable, inputs: Arrays, outputs: Arrays) -> None:
         self.session = session
-        self.read: dict[str, NDArray[Any]] = {}
-        self.written: dict[str, NDArray[Any]] = {}
-
-    def bind(self, array: NDArray[Any], *, read: str | None = None, written: str | None = None) -> None:
-        """Feed ``array`` to the input called ``read``, and copy the output ``written`` into it."""
-        if read is not None:
-            self.read[read] = array
-        if written is not None:
-            self.written[written] = array
+        self.inputs, self.outputs = inputs, outputs
 
     def run(self) -> None:
-        """Compute the outputs that are bound."""
-        for array, output in zip(self.written.values(), self.session.run(list(self.written), self.read), strict=True):
-            array[...] = output
+        """Compute the outputs."""
+        results = self.session.run(list(self.outputs), self.inputs)
+        for array, result in zip(self.outputs.values(), results, strict=True):
+            array[...] = result
 
 
-def bind_to(session: Runnable) -> Binding | Copies:
-    """Return what binds a session to arrays."""
-    return Binding(session) if isinstance(session, Session) else Copies(session)
+def bind(session: Runnable, inputs: Arrays, outputs: Arrays) -> Binding | CopyBinding:
+    """Bind a session to the arrays of its inputs and outputs, by name."""
+    if isinstance(session, Session):
+        return Binding(session, inputs, outputs)
+    return CopyBinding(session, inputs, outputs)

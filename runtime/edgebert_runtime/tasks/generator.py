@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgebert_runtime.decoders.causal_decoder import Lookup, Rows, prefill
-from edgebert_runtime.decoders.causal_kv_cache import Cache, Floats, GrowingCache, SharedCache
-from edgebert_runtime.decoders.causal_signature import PAST, CausalGraph
+from edgebert_runtime.decoders.causal_decoder import CausalDecoder, prefill
+from edgebert_runtime.decoders.causal_kv_cache import ConcatKVCache, InPlaceKVCache, KVCache
+from edgebert_runtime.decoders.causal_signature import PAST, CausalSignature
+from edgebert_runtime.decoders.kv_cache import Floats
+from edgebert_runtime.decoders.prompt_lookup import PromptLookupDecoder
 from edgebert_runtime.decoders.scoring import Scored, score_rows
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.generation import Continues, Options, search, stream
+from edgebert_runtime.generation import Options, StepModel, search, stream
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.tasks.engine import Progress
@@ -55,7 +57,7 @@ class Generator(Writer):
     def _setup(self) -> None:
         """Read the settings."""
         super()._setup()
-        self._graph = CausalGraph.of(self.bundle.graph("model"))
+        self._graph = CausalSignature.from_spec(self.bundle.graph("model"))
 
     def generate(
         self,
@@ -219,27 +221,27 @@ class Generator(Writer):
         if batch:
             yield batch
 
-    def _cache(self, rows: int, capacity: int) -> Cache:
+    def _cache(self, rows: int, capacity: int) -> KVCache:
         """Return an empty cache for so many rows of at most ``capacity`` tokens."""
         session = self._workers.session
-        if self._graph.shared and isinstance(session, Session):
-            return SharedCache(self._graph, session, rows, capacity)
-        return GrowingCache(self._graph, session)
+        if self._graph.in_place and isinstance(session, Session):
+            return InPlaceKVCache(self._graph, session, rows, capacity)
+        return ConcatKVCache(self._graph, session)
 
     def _prefill(
         self, batch: list[Prompt], options: Options, prefix: Prefix | None, lookup: bool
-    ) -> tuple[Continues, Floats]:
+    ) -> tuple[StepModel, Floats]:
         """Compute the prompts of a batch; return what continues them, and the logits after them."""
         longest = max(self._room(len(prompt.ids), options) for prompt in batch)
         rows = len(batch) * max(options.num_beams, options.num_return_sequences)
         cache = self._cache(rows, longest)
         skipped = len(prefix.ids) if prefix is not None else 0
         if prefix is not None:
-            cache.start(prefix.past, len(batch))
+            cache.load_prefix(prefix.past, len(batch))
         logits = prefill(cache, [prompt.ids[skipped:] for prompt in batch])
         if lookup:
-            return Lookup(cache, self._graph.vocab_size, batch[0].ids, longest), logits
-        return Rows(cache, self._graph.vocab_size), logits
+            return PromptLookupDecoder(cache, self._graph.vocab_size, batch[0].ids, longest), logits
+        return CausalDecoder(cache, self._graph.vocab_size), logits
 
     def _reading(self) -> dict[str, Any]:
         """Return what a search has to know of the bundle."""

@@ -8,11 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.decoders.causal_kv_cache import Floats
+from edgebert_runtime.decoders.kv_cache import Floats
 from edgebert_runtime.decoders.scoring import Scored, score_targets
-from edgebert_runtime.decoders.seq2seq_decoder import TargetRows
-from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, Past, SharedPast, SourceCache
-from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
+from edgebert_runtime.decoders.seq2seq_decoder import Seq2SeqDecoder
+from edgebert_runtime.decoders.seq2seq_kv_cache import (
+    CrossAttentionCache,
+    Seq2SeqConcatKVCache,
+    Seq2SeqInPlaceKVCache,
+    Seq2SeqKVCache,
+)
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqSignature
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.generation import Hypothesis, Options, search, stream
 from edgebert_runtime.generation.text_streamer import first_of
@@ -65,7 +70,7 @@ class Translator(Writer):
     def _load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer of the sources, and that of the targets where they have one of their own."""
         path, size = self.bundle.path, self.bundle.manifest.limits.vocab_size
-        self._graph = Seq2SeqGraph.both(*(self.bundle.graph(name) for name in self.graphs))
+        self._graph = Seq2SeqSignature.from_specs(*(self.bundle.graph(name) for name in self.graphs))
         if SOURCE_TOKENIZER not in self.bundle.manifest.files:
             self._target = Tokenizer.load(path / TOKENIZER_NAME, min(size, self._graph.vocab_size))
             return self._target
@@ -228,18 +233,18 @@ class Translator(Writer):
             raise InputError(f"text {number} is {type(pair).__name__}, not a pair of a source and a target")
         return self._reader.pair(self._text(pair[0], number, call.texts), pair[1], number, call)
 
-    def _begin(self, batch: Sequence[Source], options: Options, width: int) -> tuple[TargetRows, Floats]:
+    def _begin(self, batch: Sequence[Source], options: Options, width: int) -> tuple[Seq2SeqDecoder, Floats]:
         """Read sources, and start their targets, ``width`` for each; return these, and the logits after them."""
-        sources = SourceCache.read(self._graph, self._workers.session, [source.ids for source in batch])
-        past: Past
-        if self._graph.shared:
+        sources = CrossAttentionCache.encode(self._graph, self._workers.session, [source.ids for source in batch])
+        past: Seq2SeqKVCache
+        if self._graph.in_place:
             likely = len(batch[0].target) + sources.mask.shape[1] * 3 // 2 + 16
             most = max(longest(source, options) for source in batch)
-            past = SharedPast(self._graph, self._decoder, len(batch) * width, likely, most)
+            past = Seq2SeqInPlaceKVCache(self._graph, self._decoder, len(batch) * width, likely, most)
         else:
-            past = GrowingPast(self._graph, self._decoder, len(batch))
-        model = TargetRows(past, sources)
-        return model, model.begin([source.target for source in batch])
+            past = Seq2SeqConcatKVCache(self._graph, self._decoder, len(batch))
+        model = Seq2SeqDecoder(past, sources)
+        return model, model.prefill([source.target for source in batch])
 
     def _search(self, batch: Sequence[Source], call: Call) -> list[list[Generation]]:
         """Translate sources whose targets start with as many tokens."""

@@ -24,7 +24,7 @@ from edgebert_exporters.verification.parity import batches_of, check_parity, che
 from edgebert_exporters.verification.seq2seq_grid import TARGETS, target_grid
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Limits
-from edgebert_runtime.decoders.seq2seq_kv_cache import GrowingPast, SharedPast
+from edgebert_runtime.decoders.seq2seq_kv_cache import Seq2SeqConcatKVCache, Seq2SeqInPlaceKVCache
 from edgebert_runtime.errors import ParityError
 from edgebert_runtime.generation import Hypothesis
 from tests.support.tiny import sizes
@@ -149,11 +149,11 @@ def test_rows_alone_give_what_they_give_together(translator_bundle: Maker) -> No
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let caches be as they were when rows are to change places; a row that is new is a copy of the first."""
 
-    def stay(self: GrowingPast, parents: Array) -> None:
+    def stay(self: Seq2SeqConcatKVCache, parents: Array) -> None:
         self.past = [part[np.minimum(np.arange(len(parents)), len(part) - 1)] for part in self.past]
 
-    monkeypatch.setattr(GrowingPast, "take", stay)
-    monkeypatch.setattr(SharedPast, "take", lambda self, parents: None)
+    monkeypatch.setattr(Seq2SeqConcatKVCache, "reorder", stay)
+    monkeypatch.setattr(Seq2SeqInPlaceKVCache, "reorder", lambda self, parents: None)
 
 
 @pytest.mark.parametrize("target", ["cpu", "portable"])

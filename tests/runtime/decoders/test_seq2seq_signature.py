@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgebert_runtime.bundle.manifest import GraphSpec, TensorSpec
-from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqGraph
+from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqSignature
 from edgebert_runtime.errors import BundleError
 from tests.runtime.tasks.fake_seq2seq import CROSS, HEAD, HEADS, PAST, graph_specs
 
@@ -18,10 +18,10 @@ Specs = dict[str, GraphSpec]
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_reads_sizes_and_names(shared: bool) -> None:
-    graph = Seq2SeqGraph.both(**graph_specs(shared, 77))
-    assert (graph.num_heads, graph.head_dim, graph.vocab_size, graph.shared) == (HEADS, HEAD, 77, shared)
-    assert (list(graph.crosses), list(graph.pasts)) == (CROSS, PAST)
-    assert list(graph.presents) == [name.replace("past_key_values", "present") for name in PAST]
+    graph = Seq2SeqSignature.from_specs(**graph_specs(shared, 77))
+    assert (graph.num_heads, graph.head_dim, graph.vocab_size, graph.in_place) == (HEADS, HEAD, 77, shared)
+    assert (list(graph.cross_names), list(graph.past_names)) == (CROSS, PAST)
+    assert list(graph.present_names) == [name.replace("past_key_values", "present") for name in PAST]
 
 
 def changed(specs: Specs, graph: str, side: str, change: Callable[[list[TensorSpec]], Any]) -> Specs:
@@ -69,4 +69,4 @@ def more(values: list[TensorSpec]) -> None:
 )
 def test_other_graphs_are_refused(graph: str, side: str, change: Any, message: str) -> None:
     with pytest.raises(BundleError, match=message):
-        Seq2SeqGraph.both(**changed(graph_specs(True, 77), graph, side, change))
+        Seq2SeqSignature.from_specs(**changed(graph_specs(True, 77), graph, side, change))

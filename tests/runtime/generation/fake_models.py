@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgebert_runtime.generation.step_model import Floats, Ids, Top
+from edgebert_runtime.generation.step_model import Floats, Ids, TopK
 
 Logits = Callable[[tuple[int, ...]], Floats]
 
@@ -20,7 +20,7 @@ class Fake:
         self.calls: list[int] = []
         self.first = self.compute()
 
-    def advance(self, parents: Ids, tokens: Ids) -> Floats:
+    def step(self, parents: Ids, tokens: Ids) -> Floats:
         """Continue rows."""
         assert parents.dtype == tokens.dtype == np.int64
         assert parents.shape == tokens.shape == (len(parents),)
@@ -38,12 +38,12 @@ class Fake:
 class FakeTop(Fake):
     """The same model, where it chooses the best tokens by itself."""
 
-    def advance_top(self, parents: Ids, tokens: Ids, count: int) -> Top:
+    def step_top_k(self, parents: Ids, tokens: Ids, k: int) -> TopK:
         """Continue rows."""
-        logits = self.advance(parents, tokens)
+        logits = self.step(parents, tokens)
         logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :count]
-        top = Top(order, np.take_along_axis(logprobs, order, axis=1))
+        order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+        top = TopK(order, np.take_along_axis(logprobs, order, axis=1))
         for array in top:
             array.flags.writeable = False
         return top

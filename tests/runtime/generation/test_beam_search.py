@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.generation.beam_search import select
-from edgebert_runtime.generation.step_model import Top
+from edgebert_runtime.generation.step_model import TopK
 from tests.runtime.generation.fake_models import Fake, Logits, noise, table
 
 EOS = 0
@@ -150,7 +150,7 @@ def test_options_that_leave_nothing_are_refused() -> None:
 
 
 def test_of_equal_continuations_the_better_beam_and_the_lower_id_come_first() -> None:
-    top = Top(np.array([[4, 7], [2, 5], [1, 3]]), np.array([[-2, -2], [-1, -2], [-1, -1]], np.float32))
+    top = TopK(np.array([[4, 7], [2, 5], [1, 3]]), np.array([[-2, -2], [-1, -2], [-1, -1]], np.float32))
     found = select(top, np.array([-1.0, -2.0, -3.0]), np.array([3, 3, 8]), 3)
     assert found.tokens[0].tolist() == [4, 7, 2]
     assert found.rows[0].tolist() == [0, 0, 1]

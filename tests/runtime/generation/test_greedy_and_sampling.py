@@ -138,16 +138,16 @@ def test_a_model_that_chooses_by_itself_changes_nothing(name: str, options: dict
 
 def test_a_model_that_can_choose_by_itself_is_asked_to_where_no_rule_needs_more() -> None:
     class OnlyTop(FakeTop):
-        def advance(self, parents: Any, tokens: Any) -> Floats:
+        def step(self, parents: Any, tokens: Any) -> Floats:
             raise AssertionError
 
-        def advance_top(self, parents: Any, tokens: Any, count: int) -> Any:
+        def step_top_k(self, parents: Any, tokens: Any, count: int) -> Any:
             counts.append(count)
             self.rows = [(*self.rows[p], int(t)) for p, t in zip(parents, tokens, strict=True)]
             logprobs = np.full((len(self.rows), count), -1.0, np.float32)
             return (
                 FakeTop(self.make, self.rows)
-                .advance_top(np.arange(len(self.rows)), tokens, count)
+                .step_top_k(np.arange(len(self.rows)), tokens, count)
                 ._replace(logprobs=logprobs)
             )
 

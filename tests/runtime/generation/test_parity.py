@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from edgebert_runtime.generation import Hypothesis, Options, search
-from edgebert_runtime.generation.logits_warpers import chances
-from edgebert_runtime.generation.sampler import warp
-from edgebert_runtime.generation.token_constraints import rules_of
-from edgebert_runtime.generation.token_history import History
+from edgebert_runtime.generation.sampler import unnormalized_probs, warp
+from edgebert_runtime.generation.step_model import TokenHistory
+from edgebert_runtime.generation.token_constraints import TokenConstraints
 from tests.runtime.generation.tiny_models import PAD, START, VOCAB, Rows, bart, generate, gpt2, marian, sample
 
 MODELS: dict[str, Callable[[int], Any]] = {"gpt2": gpt2, "marian": marian, "bart": bart}
@@ -152,14 +151,16 @@ def test_sampling_draws_from_the_distributions_of_transformers(kind: str, option
     out = sample(model, rows, **{**neutral, **options})
     prompts = np.array(rows if kind == "gpt2" else [[START]] * 2)
     read = Options.read(do_sample=True, **options)
-    rules = rules_of(read, np.full(2, prompts.shape[1]), np.full(2, 8))
+    rules = TokenConstraints.from_options(read, np.full(2, prompts.shape[1]), np.full(2, 8))
     for step, (logits, expected) in enumerate(zip(out.logits, out.scores, strict=True)):
         tokens = out.sequences[:, : prompts.shape[1] + step].numpy()
         scores = logits.numpy().copy()
-        rules.apply(scores, History(np.arange(2), step, tokens, True))
+        rules.apply(scores, TokenHistory(np.arange(2), step, tokens, True))
         ids, shaped = warp(scores, read)
         found = np.full_like(scores, -np.inf)
         np.put_along_axis(found, np.tile(np.arange(VOCAB), (2, 1)) if ids is None else ids, shaped, axis=1)
         wanted = expected.softmax(-1).numpy()
-        np.testing.assert_allclose(chances(found) / chances(found).sum(1, keepdims=True), wanted, atol=1e-6)
+        np.testing.assert_allclose(
+            unnormalized_probs(found) / unnormalized_probs(found).sum(1, keepdims=True), wanted, atol=1e-6
+        )
     assert step >= 2

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgebert_runtime.generation import Hypothesis, TextStream, read_text
-from edgebert_runtime.generation.text_streamer import first_of, held_back
+from edgebert_runtime.generation.text_streamer import first_of, longest_partial_stop
 
 TEXT = "the cat sat on the mat, and the dog isn't barking at 12:30! naïve café 日本語 漢字 a😃é漢 👩‍👩‍👧 don't stop."
 
@@ -105,7 +105,7 @@ def test_long_nonsense_joins_too(name: str) -> None:
         assert "".join(pieces_of(decode, ids)[0]) == decode(ids)
 
 
-def test_what_is_held_back_is_not_forgotten() -> None:
+def test_what_is_longest_partial_stop_is_not_forgotten() -> None:
     text = "b" + "a" * 98 + "b" * 30
     pieces, _ = pieces_of(lambda ids: "".join(text[i] for i in ids), range(len(text)), ["a" * 99])
     assert "".join(pieces) == text
@@ -161,16 +161,16 @@ def test_text_ends_before_the_first_stop_string(tokens: list[str], stop: list[st
         assert "".join(pieces) == before[: min(before.find(s) for s in stop if s in before)]
 
 
-def test_what_could_become_a_stop_string_is_held_back() -> None:
+def test_what_could_become_a_stop_string_is_longest_partial_stop() -> None:
     words = ["ab", "c<", "/", "s", "x", "</", "s>"]
     pieces, text = pieces_of(lambda ids: "".join(words[i] for i in ids), range(7), ["</s>"])
     assert pieces == ["ab", "c", "", "", "</sx", "", "", ""]
     assert text.stopped
 
 
-def test_the_longest_beginning_is_held_back() -> None:
-    assert held_back("xabab", ["ababc", "bc"]) == 4
-    assert held_back("xab", ["ab"]) == 0
+def test_the_longest_beginning_is_longest_partial_stop() -> None:
+    assert longest_partial_stop("xabab", ["ababc", "bc"]) == 4
+    assert longest_partial_stop("xab", ["ab"]) == 0
     assert first_of("xabxcd", ["cd", "ab"]) == 1
     assert first_of("xab", ["q"]) is None
 

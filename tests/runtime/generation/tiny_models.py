@@ -74,7 +74,7 @@ class Rows:
         self.calls: list[int] = []
         self.logits = self.compute()
 
-    def advance(self, parents: Ids, tokens: Ids) -> Floats:
+    def step(self, parents: Ids, tokens: Ids) -> Floats:
         """Continue rows."""
         self.rows = [[*self.rows[parent], token] for parent, token in zip(parents, tokens.tolist(), strict=True)]
         self.origins = [self.origins[parent] for parent in parents]

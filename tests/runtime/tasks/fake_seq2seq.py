@@ -243,7 +243,7 @@ class Anew:
     def logits(self) -> Any:
         return np.stack([self.model.logits(*row) for row in self.rows])
 
-    def advance(self, parents: Any, tokens: Any) -> Any:
+    def step(self, parents: Any, tokens: Any) -> Any:
         self.rows = [
             (self.rows[parent][0], [*self.rows[parent][1], token])
             for parent, token in zip(parents.tolist(), tokens.tolist(), strict=True)

@@ -50,7 +50,7 @@ class Anew:
             found.append(self.model(ids, torch.ones_like(ids), last, self.model.gpt2.empty_past(1))[0])
         return torch.cat(found).numpy()
 
-    def advance(self, parents: Any, tokens: Any) -> Any:
+    def step(self, parents: Any, tokens: Any) -> Any:
         self.rows = [
             [*self.rows[parent], token] for parent, token in zip(parents.tolist(), tokens.tolist(), strict=True)
         ]
@@ -153,7 +153,7 @@ class Counting:
 
 @pytest.fixture
 def counted(engine: Generator) -> Generator:
-    if engine._graph.shared:
+    if engine._graph.in_place:
         pytest.fail("only graphs that return their past run on a session of the caller's own")
     return Generator(engine.bundle, session=Counting(engine._workers.session))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import edgebert_runtime.tasks.translator as translator_module
 from edgebert_runtime import Generation, Translator
-from edgebert_runtime.decoders.seq2seq_kv_cache import SharedPast
+from edgebert_runtime.decoders.seq2seq_kv_cache import Seq2SeqInPlaceKVCache
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
 from tests.runtime.fakes import metaspace
 from tests.runtime.tasks.fake_seq2seq import EOS, POSITIONS, START, expected, fake_translator, sessions
@@ -359,13 +359,13 @@ def test_threads_share_an_engine(engine: Translator) -> None:
 
 def test_a_call_gets_no_more_room_than_it_can_use(shared: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys and values of every row are kept for that many tokens: with many beams they are most of the memory."""
-    made: list[SharedPast] = []
+    made: list[Seq2SeqInPlaceKVCache] = []
 
-    def noting(*given: Any) -> SharedPast:
-        made.append(SharedPast(*given))
+    def noting(*given: Any) -> Seq2SeqInPlaceKVCache:
+        made.append(Seq2SeqInPlaceKVCache(*given))
         return made[-1]
 
-    monkeypatch.setattr(translator_module, "SharedPast", noting)
+    monkeypatch.setattr(translator_module, "Seq2SeqInPlaceKVCache", noting)
     (short,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=3)
     assert len(short.tokens) == 3
     (alone,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=8)

@@ -1,21 +1,21 @@
-"""Continue prompts: the two ways in."""
+"""The entry points of generation: search for whole sequences, or stream their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.generation.beam_search import search_beams
+from edgebert_runtime.generation.beam_search import beam_search
 from edgebert_runtime.generation.greedy_and_sampling import Step, collect, stream_steps
-from edgebert_runtime.generation.hypothesis import Hypothesis
+from edgebert_runtime.generation.hypotheses import Hypothesis
 from edgebert_runtime.generation.options import Options
-from edgebert_runtime.generation.search_plan import Plan
-from edgebert_runtime.generation.step_model import Continues, Floats
+from edgebert_runtime.generation.search_plan import SearchPlan
+from edgebert_runtime.generation.step_model import Floats, StepModel
 from edgebert_runtime.generation.text_streamer import Decode
 
 
 def search(
-    model: Continues,
+    model: StepModel,
     logits: Floats,
     prompts: Sequence[Sequence[int]],
     options: Options,
@@ -26,11 +26,10 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Return ``num_return_sequences`` continuations of each prompt, those of a beam search best first.
 
-    ``logits`` (prompts, vocab) are the model's after the ``prompts``, which begin with the start token of a decoder.
-    ``limit`` is the number of positions that the model has for a prompt and its new tokens, or one for each prompt;
-    ``decode`` turns token ids into text, for stop strings. ``keys`` stand for the prompts where random numbers are made
-    of a seed: give the sources of translations, whose prompts are all alike. What a prompt gets does not depend on the
-    others.
+    ``logits`` (prompts, vocab) are the model's after the ``prompts``, which begin with the decoder's start token.
+    ``limit`` is the number of positions for a prompt and its new tokens, or one number for each prompt. ``decode``
+    turns token ids into text, for stop strings. ``keys`` replace the prompts as seeds of random numbers: give the
+    sources of translations, whose prompts are all alike. Results of a prompt do not depend on the other prompts.
 
     Raises:
         InputError: if options do not fit the model, or leave no token.
@@ -39,14 +38,14 @@ def search(
     if not prompts:
         return []
     check_keys(keys, prompts)
-    plan = Plan.of(logits, prompts, options, limit, decode is not None)
+    plan = SearchPlan.of(logits, prompts, options, limit, decode is not None)
     if options.mode == "beam":
-        return search_beams(model, logits, plan, decode)
+        return beam_search(model, logits, plan, decode)
     return collect(stream_steps(model, logits, plan, keys or prompts, decode if options.stop else None), plan)
 
 
 def stream(
-    model: Continues,
+    model: StepModel,
     logits: Floats,
     prompts: Sequence[Sequence[int]],
     options: Options,
@@ -55,12 +54,12 @@ def stream(
     decode: Decode | None = None,
     keys: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[Step]:
-    """Return an iterator over the steps of the same search, with pieces of text where there is ``decode``.
+    """Return an iterator over the steps of the same search, with pieces of text if ``decode`` is given.
 
     The model computes a step when it is asked for, and nothing after the iterator is closed.
 
     Raises:
-        InputError: as :func:`search`, and for a beam search, whose beginning is known at its end only.
+        InputError: as :func:`search`, and for a beam search, whose first token is known at its end only.
         LimitError: as :func:`search`.
     """
     if options.mode == "beam":
@@ -68,7 +67,7 @@ def stream(
     if not prompts:
         return iter(())
     check_keys(keys, prompts)
-    plan = Plan.of(logits, prompts, options, limit, decode is not None)
+    plan = SearchPlan.of(logits, prompts, options, limit, decode is not None)
     return stream_steps(model, logits, plan, keys or prompts, decode)
 
 
