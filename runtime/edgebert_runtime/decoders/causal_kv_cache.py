@@ -165,6 +165,7 @@ class InPlaceKVCache:
     def run_step(self, ids: Ints, outputs: Sequence[str], top_k: int) -> Outputs:
         """Append one token to each row."""
         rows, key = len(ids), (len(ids), len(outputs), top_k)
+        self.mark_written(np.arange(rows), self.lengths)
         if self.step is None or self.step_key != key:
             self.step_key, self.mask = key, np.zeros((rows, self.buffers.shape[3]), np.int64)
             self.step = self.bind(
@@ -173,7 +174,6 @@ class InPlaceKVCache:
         step = self.step
         step.input_ids[:] = ids
         self.mask[:] = np.arange(self.mask.shape[1]) <= self.lengths[:, None]
-        self.mark_written(np.arange(rows), self.lengths)
         step.binding.run()
         self.lengths = self.lengths + 1
         return step.outputs

@@ -136,6 +136,5 @@ def collect(steps: Iterator[Step], plan: SearchPlan) -> list[list[Hypothesis]]:
             tokens[row].append(token)
             logprobs[row].append(logprob)
             reasons[row] = reason or reasons[row]
-    penalty = plan.options.penalty
-    hypotheses = [Hypothesis.of(*parts, penalty) for parts in zip(tokens, logprobs, reasons, strict=True)]
+    hypotheses = [Hypothesis.of(*parts) for parts in zip(tokens, logprobs, reasons, strict=True)]
     return [hypotheses[start : start + count] for start in range(0, len(hypotheses), count)]

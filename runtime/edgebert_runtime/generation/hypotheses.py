@@ -33,7 +33,7 @@ class Hypothesis:
 
     @classmethod
     def of(
-        cls, tokens: Sequence[int], logprobs: Sequence[float], reason: FinishReason, length_penalty: float
+        cls, tokens: Sequence[int], logprobs: Sequence[float], reason: FinishReason, length_penalty: float = 1.0
     ) -> Hypothesis:
         """Score ``tokens`` by their log-probabilities."""
         score = sequence_score(math.fsum(logprobs), len(tokens), length_penalty)

@@ -140,8 +140,8 @@ def history_processors(options: Options) -> Iterator[LogitsProcessor]:
         yield partial(processors.repetition_penalty, penalty=options.repetition_penalty)
     if options.no_repeat_ngram_size:
         yield partial(processors.no_repeat_ngram, size=options.no_repeat_ngram_size)
-    if words := processors.group_words([words for words in options.bad_words_ids if len(words) > 1]):
-        yield partial(processors.bad_words, words=words)
+    if sequences := [words for words in options.bad_words_ids if len(words) > 1]:
+        yield partial(processors.bad_words, words=processors.group_words(sequences))
 
 
 def suppressions(options: Options, lengths: Ids) -> Iterator[SuppressTokens | LogitsProcessor]:
