@@ -72,7 +72,7 @@ def search(model: edgebert.Embedder, sentences: Sequence[str]) -> None:
 
 
 def compare(checkpoint: Path, bundles: Sequence[tuple[str, Path]], sentences: Sequence[str]) -> None:
-    """Print size, load time, speed and agreement with PyTorch for the checkpoint and each bundle."""
+    """Print size, load time, speed and mean cosine to PyTorch for the checkpoint and each bundle."""
     start = time.perf_counter()
     sides: list[tuple[str, float, float, Embed]] = []
     embed = pytorch(checkpoint)
@@ -89,7 +89,7 @@ def compare(checkpoint: Path, bundles: Sequence[tuple[str, Path]], sentences: Se
             start = time.perf_counter()
             run(sentences)
             seconds[name].append(time.perf_counter() - start)
-    print(f"\n  {len(sentences)} sentences     size     load    speed            agreement")
+    print(f"\n  {len(sentences)} sentences     size     load    speed              cosine")
     for name, megabytes, load, run in sides:
         speed = len(sentences) / statistics.median(seconds[name])
         cosine = (run(sentences) * reference).sum(1)
