@@ -21,18 +21,18 @@ MOST_TOKENS = 1_000_000
 def real(name: str, value: object, low: float, high: float, above: bool = False) -> float:
     """Return a number from ``low`` to ``high``, with ``above`` greater than ``low``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InputError(f"{name}={value!r:.60} is not a number")
+        raise InputError("is not a number", option=name, value=value)
     number = float(value) if abs(value) <= sys.float_info.max else math.nan
     if not low <= number <= high or (above and number == low):
         span = f"more than {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
-        raise InputError(f"{name}={value!r:.60} is not a number that is {span}")
+        raise InputError(f"is not a number that is {span}", option=name, value=value)
     return number
 
 
 def flag(name: str, value: object) -> bool:
     """Return True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name}={value!r:.60} is not True or False")
+        raise InputError("is not True or False", option=name, value=value)
     return bool(value)
 
 
@@ -42,16 +42,16 @@ def stopping(name: str, value: object) -> bool | str:
         return bool(value)
     if value == "never" and isinstance(value, str):
         return value
-    raise InputError(f"{name}={value!r:.60} is not False, True or 'never'")
+    raise InputError("is not False, True or 'never'", option=name, value=value)
 
 
 def listed(name: str, value: object, what: str) -> list[Any]:
     """Return the items of something that holds at least one, in an order."""
     if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
-        raise InputError(f"{name}={value!r:.60} is not a list of {what}")
+        raise InputError(f"is not a list of {what}", option=name, value=value)
     items = list(value)
     if not items:
-        raise InputError(f"{name} is an empty list of {what}; leave it out, or pass None")
+        raise InputError(f"is an empty list of {what}", option=name, hint="leave it out, or pass None")
     return items
 
 
@@ -78,14 +78,14 @@ def strings(name: str, value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else listed(name, value, "strings")
     for item in items:
         if not isinstance(item, str) or not item:
-            raise InputError(f"{name} holds {item!r:.60}, not a string of at least one character")
+            raise InputError(f"holds {item!r:.60}, not a string of at least one character", option=name)
     return tuple(dict.fromkeys(items))
 
 
 def function(name: str, value: object) -> object:
     """Return something that can be called."""
     if not callable(value):
-        raise InputError(f"{name}={value!r:.60} is not a function of a prompt's number and its tokens so far")
+        raise InputError("is not a function of a prompt's number and its tokens so far", option=name, value=value)
     return value
 
 

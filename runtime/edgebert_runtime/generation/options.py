@@ -144,32 +144,54 @@ def check_mode(options: Options) -> None:
     """Refuse options that belong to another search than the one that was asked for."""
     beams, count = options.num_beams, options.num_return_sequences
     if options.do_sample and beams > 1:
-        raise InputError(f"num_beams={beams} has no effect with do_sample=True; leave one of them out")
+        raise InputError(
+            "has no effect with {do_sample}",
+            option="num_beams",
+            value=beams,
+            hint="leave one of them out",
+            options={"do_sample": True},
+        )
     for name in () if options.do_sample else SAMPLING_ONLY:
-        if getattr(options, name) is not None:
-            raise InputError(f"{name}={getattr(options, name)!r} has no effect without do_sample=True")
+        if (value := getattr(options, name)) is not None:
+            alone = {"do_sample": True}
+            raise InputError("has no effect without {do_sample}", option=name, value=value, options=alone)
     for name in () if beams > 1 else BEAM_ONLY:
-        if getattr(options, name) is not None:
-            raise InputError(f"{name}={getattr(options, name)!r} has no effect without num_beams of 2 or more")
+        if (value := getattr(options, name)) is not None:
+            message = "has no effect without {num_beams} of 2 or more"
+            raise InputError(message, option=name, value=value, options={"num_beams": ...})
     if count > 1 and options.mode == "greedy":
         raise InputError(
-            f"num_return_sequences={count}: the most likely tokens make one sequence; add do_sample=True or "
-            f"num_beams={count}"
+            "is too many: the most likely tokens make one sequence",
+            option="num_return_sequences",
+            value=count,
+            hint="add {do_sample} or {num_beams}",
+            options={"do_sample": True, "num_beams": count},
         )
     if count > beams > 1:
-        raise InputError(f"num_return_sequences={count} is more than num_beams={beams}; a beam search keeps no more")
+        raise InputError(
+            "is more than {num_beams}",
+            option="num_return_sequences",
+            value=count,
+            hint="a beam search keeps no more",
+            options={"num_beams": beams},
+        )
 
 
 def check_lengths(options: Options) -> None:
     """Refuse lengths that contradict or replace each other."""
     for new, total in LENGTHS:
         if getattr(options, new) is not None and getattr(options, total) is not None:
-            values = f"{new}={getattr(options, new)} and {total}={getattr(options, total)}"
-            raise InputError(f"{values} both set a length; give one of them ({total} counts the prompt too)")
+            raise InputError(
+                f"and {{{total}}} both set a length",
+                option=new,
+                value=getattr(options, new),
+                hint="give one of them; the second counts the prompt too",
+                options={total: getattr(options, total)},
+            )
     for high, low in zip(*LENGTHS, strict=True):
         most, least = getattr(options, high), getattr(options, low)
         if most is not None and least is not None and least > most:
-            raise InputError(f"{low}={least} is more than {high}={most}")
+            raise InputError(f"is more than {{{high}}}", option=low, value=least, options={high: most})
 
 
 def check_endings(options: Options) -> None:
@@ -177,9 +199,10 @@ def check_endings(options: Options) -> None:
     eos, pad = options.eos_token_id, options.pad_token_id
     for name in ("min_new_tokens", "min_length"):
         if getattr(options, name) and not eos:
-            raise InputError(f"{name}={getattr(options, name)} has no effect without eos_token_id")
+            value = getattr(options, name)
+            raise InputError("has no effect without eos_token_id", option=name, value=value)
     forced = [("forced_bos_token_id", options.forced_bos_token_id)]
     forced += [("forced_eos_token_id", token) for token in options.forced_eos_token_id]
     for name, token in forced:
         if token is not None and token == pad and token not in eos:
-            raise InputError(f"{name}={token} is pad_token_id, which is never generated")
+            raise InputError("is pad_token_id, which is never generated", option=name, value=token)

@@ -63,7 +63,12 @@ def stream(
         LimitError: as :func:`search`.
     """
     if options.mode == "beam":
-        raise InputError(f"num_beams={options.num_beams} cannot be streamed; leave it out, or ask for the whole result")
+        raise InputError(
+            "cannot be streamed",
+            option="num_beams",
+            value=options.num_beams,
+            hint="leave it out, or ask for the whole result",
+        )
     if not prompts:
         return iter(())
     check_keys(keys, prompts)

@@ -47,7 +47,7 @@ class SearchPlan:
         if len(logits) != len(prompts):
             raise EdgebertError(f"{len(logits)} rows of logits were given for {len(prompts)} prompts")
         if options.stop and not decode:
-            raise InputError(f"stop={list(options.stop)!r:.60} needs a tokenizer to turn tokens into text")
+            raise InputError("needs a tokenizer to turn tokens into text", option="stop", value=list(options.stop))
         check_vocabulary(options, logits.shape[1])
         lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
         limits = limit if isinstance(limit, Sequence) else [limit] * len(prompts)
@@ -73,17 +73,24 @@ class SearchPlan:
 def token_limit(prompt: int, length: int, options: Options, limit: int | None) -> int:
     """Return the most new tokens after a prompt of ``length`` tokens."""
     if limit is not None and length >= limit:
-        raise LimitError(f"prompt {prompt} has {length} tokens and leaves no room in the model's {limit}; shorten it")
+        message = f"has {length} tokens and leaves no room in the model's {limit}"
+        raise LimitError(message, index=prompt, item="prompt", hint="shorten it")
     if options.max_length is not None and length >= options.max_length:
         raise LimitError(
-            f"prompt {prompt} has {length} tokens, max_length={options.max_length} counts them and leaves no room; "
-            "raise it, or give max_new_tokens instead"
+            f"has {length} tokens, {{max_length}} counts them and leaves no room",
+            index=prompt,
+            item="prompt",
+            hint="raise it, or give {max_new_tokens} instead",
+            options={"max_length": options.max_length, "max_new_tokens": ...},
         )
     rooms = [total - length for total in (options.max_length, limit) if total is not None]
     if options.max_new_tokens is not None:
         rooms.append(options.max_new_tokens)
     if not rooms:
-        raise InputError("neither max_new_tokens nor max_length was given; the model has no limit that would end it")
+        raise InputError(
+            "neither {max_new_tokens} nor {max_length} was given; the model has no limit that would end it",
+            options={"max_new_tokens": ..., "max_length": ...},
+        )
     return min(rooms)
 
 
@@ -95,7 +102,7 @@ def check_vocabulary(options: Options, vocab_size: int) -> None:
     """
     for name, token in named_tokens(options):
         if token >= vocab_size:
-            raise InputError(f"{name} names token {token}, the vocabulary is 0 to {vocab_size - 1}")
+            raise InputError(f"names token {token}, the vocabulary is 0 to {vocab_size - 1}", option=name)
 
 
 def named_tokens(options: Options) -> Iterator[tuple[str, int]]:
@@ -112,6 +119,10 @@ def named_tokens(options: Options) -> Iterator[tuple[str, int]]:
 def no_allowed_token(prompt: int, generated: int) -> InputError:
     """Return the error for a prompt after which the options leave no token."""
     return InputError(
-        f"the options forbid every token after {generated} new tokens of prompt {prompt}; loosen no_repeat_ngram_size, "
-        "bad_words_ids, suppress_tokens, min_new_tokens or prefix_allowed_tokens_fn"
+        f"has no allowed token left after {generated} new ones",
+        index=prompt,
+        item="prompt",
+        hint="loosen {no_repeat_ngram_size}, bad_words_ids, suppress_tokens, {min_new_tokens} or "
+        "prefix_allowed_tokens_fn",
+        options={"no_repeat_ngram_size": ..., "min_new_tokens": ...},
     )

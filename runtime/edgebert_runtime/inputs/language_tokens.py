@@ -60,9 +60,11 @@ class Languages:
             InputError: naming a language that is unknown, or has no effect.
         """
         if source is not None and self.style in ("", "token"):
-            raise InputError(f"source_language={source!r:.40} has no effect: the model is not told what it reads")
+            message = "has no effect: the model is not told what it reads"
+            raise InputError(message, option="source_language", value=source)
         if target is not None and not self.style:
-            raise InputError(f"target_language={target!r:.40} has no effect: the model knows one pair of languages")
+            message = "has no effect: the model knows one pair of languages"
+            raise InputError(message, option="target_language", value=target)
         return Direction(
             self.token("source_language", self.source if source is None else source),
             self.token("target_language", self.target if target is None else target),
@@ -77,7 +79,7 @@ class Languages:
         if not self.style or not name:
             return None
         if name not in self.tokens:
-            raise InputError(f"{option}={name!r:.40} is not one of {', '.join(self.tokens)}")
+            raise InputError(f"is not one of {', '.join(self.tokens)}", option=option, value=name)
         return self.tokens[name]
 
     def named(self, text: str, index: int, direction: Direction) -> tuple[str, Direction]:
@@ -91,7 +93,7 @@ class Languages:
             return text, direction
         if code[1] not in self.tokens:
             raise InputError(
-                f"text {index} begins with >>{code[1]:.40}<<, which is not one of {', '.join(self.tokens)}"
+                f"begins with >>{code[1]:.40}<<, which is not one of {', '.join(self.tokens)}", index=index
             )
         return text[code.end() :], Direction(direction.source, self.tokens[code[1]])
 
@@ -117,5 +119,6 @@ class Languages:
             InputError: naming the languages, if it is not.
         """
         if token is None:
-            raise InputError(f"nothing says which language; pass {option}=..., one of {', '.join(self.tokens)}")
+            hint = f"pass {{{option}}}, one of {', '.join(self.tokens)}"
+            raise InputError("nothing says which language", hint=hint, options={option: ...})
         return token

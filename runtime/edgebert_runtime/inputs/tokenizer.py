@@ -73,7 +73,9 @@ class Tokenizer:
         count = self.num_special_tokens if num_special_tokens is None else num_special_tokens
         if max_tokens <= count:
             raise InputError(
-                f"max_tokens={max_tokens} leaves no room beside {count} special tokens; the least is {count + 1}"
+                f"leaves no room beside {count} special tokens; the least is {count + 1}",
+                option="max_tokens",
+                value=max_tokens,
             )
 
     def content(self, text: str) -> Any:

@@ -24,11 +24,11 @@ def check_whole(name: str, value: object, low: int, high: int | None) -> int:
         InputError: naming the option and the value.
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise InputError(f"{name}={value!r:.60} is not a whole number")
+        raise InputError("is not a whole number", option=name, value=value)
     if high is None and value < low:
-        raise InputError(f"{name}={value} is less than {low}")
+        raise InputError(f"is less than {low}", option=name, value=int(value))
     if high is not None and not low <= value <= high:
-        raise InputError(f"{name}={value} is not between {low} and {high}")
+        raise InputError(f"is not between {low} and {high}", option=name, value=int(value))
     return int(value)
 
 
@@ -39,7 +39,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         InputError: naming the option and the value.
     """
     if value not in choices:
-        raise InputError(f"{name}={value!r:.60} is not one of {', '.join(choices)}")
+        raise InputError(f"is not one of {', '.join(choices)}", option=name, value=value)
 
 
 def iterate(items: Iterable[T], example: str) -> Iterator[T]:
@@ -58,8 +58,10 @@ def iterate(items: Iterable[T], example: str) -> Iterator[T]:
     raise InputError(f"{type(items).__name__} was given where several texts go; write {example}")
 
 
-def check_text(text: str, index: int | str, errors: Errors) -> str:
-    """Return a text that can be tokenized; ``index`` is its number, or says what it is of.
+def check_text(
+    text: str, index: int | None, errors: Errors, item: str = "text", part: str | tuple[str, int] | None = None
+) -> str:
+    """Return a text that can be tokenized; errors name it by ``index``, ``item`` and ``part``.
 
     ``errors="replace"`` puts U+FFFD in the place of each lone surrogate, as they come out of damaged files.
 
@@ -68,7 +70,13 @@ def check_text(text: str, index: int | str, errors: Errors) -> str:
         LimitError: for more than ``MAX_CHARACTERS`` characters.
     """
     if len(text) > MAX_CHARACTERS:
-        raise LimitError(f"text {index} has {len(text)} characters, the limit is {MAX_CHARACTERS}; split it")
+        raise LimitError(
+            f"has {len(text)} characters, the limit is {MAX_CHARACTERS}",
+            index=index,
+            item=item,
+            part=part,
+            hint="split it",
+        )
     if text.isascii():
         return text
     try:
@@ -77,8 +85,12 @@ def check_text(text: str, index: int | str, errors: Errors) -> str:
         if errors == "replace":
             return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         raise InputError(
-            f"text {index} has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}; "
-            'repair it, or pass errors="replace"'
+            f"has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}",
+            index=index,
+            item=item,
+            part=part,
+            hint="repair it, or pass {errors}",
+            options={"errors": "replace"},
         ) from None
     return text
 
@@ -92,16 +104,16 @@ def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> ND
     """
     array = np.asarray(ids) if isinstance(ids, np.ndarray) else listed(ids, index)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(f"text {index} is an array of {array.dtype} with shape {array.shape}, not a list of token ids")
+        raise InputError(f"is an array of {array.dtype} with shape {array.shape}, not a list of token ids", index=index)
     if not array.size:
-        raise InputError(f"text {index} is an empty list of token ids; give at least one")
+        raise InputError("is an empty list of token ids", index=index, hint="give at least one")
     if array.size > max_tokens:
-        raise LimitError(f"text {index} has {array.size} token ids, the limit is {max_tokens}")
+        raise LimitError(f"has {array.size} token ids, the limit is {max_tokens}", index=index)
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= vocab_size:
         wrong = low if low < 0 else high
         at = int(np.flatnonzero(array == wrong)[0])
-        raise InputError(f"text {index} has token id {wrong} at position {at}, the vocabulary is 0 to {vocab_size - 1}")
+        raise InputError(f"has token id {wrong} at position {at}, the vocabulary is 0 to {vocab_size - 1}", index=index)
     return array.astype(np.int64)
 
 
@@ -110,15 +122,15 @@ def listed(ids: list[int] | tuple[int, ...], index: int) -> NDArray[Any]:
     for position, value in enumerate(ids) if set(map(type, ids)) != {int} else ():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise InputError(
-                f"text {index} holds {value!r:.40} ({type(value).__name__}) at position {position}, not a token id"
+                f"holds {value!r:.40} ({type(value).__name__}) at position {position}, not a token id", index=index
             )
     try:
         return np.array(ids, dtype=np.int64)
     except OverflowError:
-        raise InputError(f"text {index} holds a token id of more than 63 bits") from None
+        raise InputError("holds a token id of more than 63 bits", index=index) from None
 
 
 def refuse(item: object, index: int) -> InputError:
     """Return the error for something that is neither a text nor token ids."""
-    hint = "; put the ids of one text in a list of their own" if isinstance(item, (int, np.integer)) else ""
-    return InputError(f"text {index} is {type(item).__name__}, not str or a list of token ids{hint}")
+    hint = "put the ids of one text in a list of their own" if isinstance(item, (int, np.integer)) else None
+    return InputError(f"is {type(item).__name__}, not str or a list of token ids", index=index, hint=hint)

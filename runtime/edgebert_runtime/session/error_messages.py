@@ -47,8 +47,9 @@ def explain_open(file: Path, error: Exception) -> EdgebertError:
         return DeviceError(f"not enough memory to load {file} ({text}); free some, or use a quantized bundle")
     if match := NO_KERNEL.search(text):
         return DeviceError(
-            f"this onnxruntime has no kernel for {match[1]} on this CPU; pip install -U onnxruntime, or export with "
-            "--target portable"
+            f"this onnxruntime has no kernel for {match[1]} on this CPU",
+            hint="pip install -U onnxruntime, or export with {target}",
+            options={"target": "portable"},
         )
     return BundleError(f"{file} was refused by onnxruntime ({text}); export the bundle again")
 
@@ -57,7 +58,11 @@ def explain_run(error: Exception) -> EdgebertError:
     """Explain why a run failed."""
     text = one_line(error)
     if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(text):
-        return DeviceError(f"not enough memory for this batch ({text}); lower max_batch_tokens or max_tokens")
+        return DeviceError(
+            f"not enough memory for this batch ({text})",
+            hint="lower {max_batch_tokens} or {max_tokens}",
+            options={"max_batch_tokens": ..., "max_tokens": ...},
+        )
     return EdgebertError(f"onnxruntime failed while running the model: {text}")
 
 

@@ -88,7 +88,7 @@ def parse_device(device: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"(cpu|auto|cuda)|cuda:([0-9]{1,3})", device) if isinstance(device, str) else None
     if not match:
-        raise DeviceError(f"device={device!r} is not one of cpu, cuda, cuda:N (N counts GPUs from 0), auto")
+        raise DeviceError("is not one of cpu, cuda, cuda:N (N counts GPUs from 0), auto", option="device", value=device)
     return match[1] or "cuda", int(match[2] or 0)
 
 
@@ -221,8 +221,9 @@ def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
         raise explain_cuda(f"cuda:{index}", None)
     if stranded := heavy_on_cpu(inner):
         raise DeviceError(
-            f"{file} was not made for cuda: {', '.join(stranded)} would run on the CPU; "
-            "export with --target portable, or use device=cpu"
+            f"{file} was not made for cuda: {', '.join(stranded)} would run on the CPU",
+            hint="export with {target}, or use {device}",
+            options={"target": "portable", "device": "cpu"},
         )
     return Session(inner, f"cuda:{index}", count)
 

@@ -135,8 +135,8 @@ class Answerer(Engine):
     ) -> Work[tuple[Floats, ...], list[Answer]]:
         """Put the question before each window of the context, and find the best spans of all windows."""
         template = self._tokenizer.pair
-        asked = self._tokenizer.content(check_text(question, f"{index} (the question)", options.errors)).ids
-        read = check_text(context, f"{index} (the context)", options.errors)
+        asked = self._tokenizer.content(check_text(question, index, options.errors, "question")).ids
+        read = check_text(context, index, options.errors, "question", "the context")
         tokens = self._tokenizer.content(read)
         ids = tokens.ids
         if not asked or not ids or question.isspace() or context.isspace():

@@ -190,9 +190,16 @@ class Engine:
         one, other = (self._content(text, index, options) for text in (first, second))
         return self._join(one, other, index, options)
 
-    def _content(self, text: str, index: int | str, options: Options) -> list[int]:
+    def _content(
+        self,
+        text: str,
+        index: int | None,
+        options: Options,
+        item: str = "text",
+        part: str | tuple[str, int] | None = None,
+    ) -> list[int]:
         """Return the token ids of a text without special ones."""
-        ids: list[int] = self._tokenizer.content(check_text(text, index, options.errors)).ids
+        ids: list[int] = self._tokenizer.content(check_text(text, index, options.errors, item, part)).ids
         return ids
 
     def _join(self, first: list[int], second: list[int], index: int, options: Options) -> Row:
@@ -211,8 +218,10 @@ class Engine:
         truncated = full_length > options.max_tokens
         if truncated and not options.truncate:
             raise LimitError(
-                f"text {index} has {full_length} tokens, the limit is {options.max_tokens}; split it, raise "
-                "max_tokens, or let it be cut with truncate=True"
+                f"has {full_length} tokens, the limit is {options.max_tokens}",
+                index=index,
+                hint="split it, raise {max_tokens}, or leave out {truncate}",
+                options={"max_tokens": ..., "truncate": False},
             )
         return truncated
 

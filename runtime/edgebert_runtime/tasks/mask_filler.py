@@ -213,7 +213,7 @@ class MaskFiller(Engine):
         """Return the id of a target: a token, a word that is one, or an id."""
         if not isinstance(target, str):
             return check_whole("targets: id", target, 0, self._vocab_size - 1)
-        exact: int | None = self._tokenizer.inner.token_to_id(check_text(target, "of a target", "strict"))
+        exact: int | None = self._tokenizer.inner.token_to_id(check_text(target, None, "strict", "a target"))
         if exact is not None:
             return exact
         encoded = self._tokenizer.content(target)

@@ -69,7 +69,7 @@ class MultipleChoice(Engine):
 
         def prepare(question: Any, index: int) -> Work[float, list[Choice]]:
             prompt, choices = split(question, index)
-            asked = self._content(prompt, f"of the prompt of question {index}", checked)
+            asked = self._content(prompt, index, checked, "question", "the prompt")
             return self._ask(asked, choices, index, checked)
 
         items = iterate(questions, "choose_many([(prompt, [choice, choice])])")
@@ -83,7 +83,7 @@ class MultipleChoice(Engine):
         """Make a row of each choice, and a distribution of what they give."""
         rows = []
         for place, choice in enumerate(choices):
-            ids = self._content(choice, f"of choice {place} of question {index}", options)
+            ids = self._content(choice, index, options, "question", ("choice", place))
             rows.append(self._join(asked, ids, index, options))
 
         def finish(logits: list[float]) -> list[Choice]:

@@ -85,14 +85,14 @@ class Reranker(Engine):
         if top_k is not None:
             top_k = check_whole("top_k", top_k, 1, None)
         if not isinstance(query, str):
-            raise InputError(f"the query is {type(query).__name__}, not str")
+            raise InputError(f"is {type(query).__name__}, not str", item="the query")
         items = iterate(passages, "rerank(query, [passage])")
-        asked = self._content(query, "of the query", checked)
+        asked = self._content(query, None, checked, "the query")
         texts: list[str] = []
 
         def prepare(passage: Any, index: int) -> Work[Scored, Scored]:
             if not isinstance(passage, str):
-                raise InputError(f"passage {index} is {type(passage).__name__}, not str")
+                raise InputError(f"is {type(passage).__name__}, not str", index=index, item="passage")
             texts.append(passage)
             return single(self._join(asked, self._content(passage, index, checked), index, checked))
 

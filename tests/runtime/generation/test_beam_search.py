@@ -145,7 +145,7 @@ def test_one_allowed_token_leaves_one_beam() -> None:
 
 
 def test_options_that_leave_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="forbid every token after 2 new tokens of prompt 0"):
+    with pytest.raises(InputError, match="prompt 0 has no allowed token left after 2 new ones"):
         beams(noise(3), [[0]], num_beams=2, max_new_tokens=5, no_repeat_ngram_size=1)
 
 

@@ -226,9 +226,9 @@ def test_prompts_without_room_are_refused_with_both_numbers() -> None:
 
 @pytest.mark.parametrize("mode", [{}, {"do_sample": True}])
 def test_options_that_leave_no_token_are_refused(mode: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="forbid every token after 0 new tokens of prompt 1"):
+    with pytest.raises(InputError, match="prompt 1 has no allowed token left after 0 new ones"):
         run([[1], [8] * 3], max_new_tokens=3, prefix_allowed_tokens_fn=lambda i, t: [[2], [PAD]][i], **mode)
-    with pytest.raises(InputError, match="forbid every token after 3 new tokens of prompt 0"):
+    with pytest.raises(InputError, match="prompt 0 has no allowed token left after 3 new ones"):
         run([[3]], noise(5), max_new_tokens=9, no_repeat_ngram_size=1, pad_token_id=None, min_new_tokens=9, **mode)
 
 

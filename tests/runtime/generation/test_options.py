@@ -88,7 +88,7 @@ def test_other_impossible_values_are_refused(name: str, value: Any) -> None:
         ({"length_penalty": 1.0}, "length_penalty=1.0 has no effect without num_beams of 2 or more"),
         ({"early_stopping": False, "do_sample": True}, "early_stopping=False has no effect without num_beams"),
         ({"do_sample": True, "num_beams": 2}, "num_beams=2 has no effect with do_sample=True"),
-        ({"num_return_sequences": 2}, "num_return_sequences=2: the most likely tokens make one sequence"),
+        ({"num_return_sequences": 2}, "num_return_sequences=2 is too many: the most likely tokens make one sequence"),
         ({"num_return_sequences": 3, "num_beams": 2}, "num_return_sequences=3 is more than num_beams=2"),
         ({"max_length": 9, "max_new_tokens": 3}, "both set a length; give one of them"),
         ({"min_length": 9, "min_new_tokens": 3}, "both set a length; give one of them"),

@@ -152,7 +152,7 @@ def test_cuda_that_lands_on_the_cpu_is_an_error(folder: Path, monkeypatch: pytes
     with pytest.raises(DeviceError, match="onnxruntime does not offer it"):
         open_session(folder / "model.onnx", device="cuda")
     use(monkeypatch, FakeOnnxRuntime(on_cpu="DynamicQuantizeMatMul"))
-    with pytest.raises(DeviceError, match="DynamicQuantizeMatMul would run on the CPU; export with --target portable"):
+    with pytest.raises(DeviceError, match="DynamicQuantizeMatMul would run on the CPU; export with target='portable'"):
         open_session(folder / "model.onnx", device="cuda")
 
 

@@ -33,7 +33,7 @@ def engine(made: Tiny) -> MaskFiller:
         (["日本"], "would be split into 日, 本"),
         (["ж"], r"'ж' is not one token; it would be split into \[UNK\]"),
         ([""], "'' is not one token; it would be split into nothing"),
-        (["\ud800"], "text of a target has the lone surrogate"),
+        (["\ud800"], "a target has the lone surrogate"),
         ([1000], "targets: id=1000 is not between 0 and"),
         ([-1], "targets: id=-1"),
         ([True], "targets: id=True is not a whole number"),

@@ -122,8 +122,8 @@ def test_nothing_in_nothing_out(engine: MultipleChoice) -> None:
         ("a", None, "NoneType was given"),
         ("a", ["b", 7], "choice 1 of question 0 is int"),
         (5, ["b", "c"], "the prompt of question 0 is int"),
-        ("\ud800", ["b", "c"], r"text of the prompt of question 0 has the lone surrogate U\+D800"),
-        ("a", ["b", "\ud800"], r"text of choice 1 of question 0 has the lone surrogate"),
+        ("\ud800", ["b", "c"], r"the prompt of question 0 has the lone surrogate U\+D800"),
+        ("a", ["b", "\ud800"], r"choice 1 of question 0 has the lone surrogate"),
     ],
 )
 def test_bad_questions_are_named(engine: MultipleChoice, prompt: Any, choices: Any, message: str) -> None:

@@ -182,9 +182,9 @@ def test_nothing_in_nothing_out(engine: Reranker) -> None:
         ("a", ["b", 7], "passage 1 is int, not str"),
         ("a", [[5, 6]], "passage 0 is list, not str"),
         (None, ["b"], "the query is NoneType, not str"),
-        ("\ud800", ["b"], r"text of the query has the lone surrogate U\+D800"),
+        ("\ud800", ["b"], r"the query has the lone surrogate U\+D800"),
         ("a", ["b", "\ud800"], r"text 1 has the lone surrogate U\+D800"),
-        ("a" * 1_000_001, [], "text of the query has 1000001 characters"),
+        ("a" * 1_000_001, [], "the query has 1000001 characters"),
     ],
 )
 def test_bad_texts_are_named(engine: Reranker, query: Any, passages: Any, message: str) -> None:
