@@ -1,4 +1,4 @@
-"""Turn a float32 bundle into a quantized one, with a report of what that cost."""
+"""Quantize a float32 bundle, and report size, speed and fidelity."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from edgebert import __version__
 from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.graphs.signatures import Signature
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
 from edgebert_exporters.progress import Progress, silent
-from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
-from edgebert_exporters.quantization.calibration import open_models
-from edgebert_exporters.quantization.float16 import half_signature
-from edgebert_exporters.quantization.mixed_precision import SAMPLES, Judge, measure_choices, table, within_max_loss
-from edgebert_exporters.quantization.quantizer import Quantizer
-from edgebert_exporters.quantization.schemes import (
-    DEFAULT_ALGORITHM,
-    FLOAT16,
-    MIN_FIDELITY,
-    Form,
-    Scheme,
-    choose_scheme,
-    scheme_of,
+from edgebert_exporters.quantization.float16 import float16_signature
+from edgebert_exporters.quantization.mixed_precision import (
+    check_max_loss,
+    choose_formats,
+    measure_each_weight,
+    sensitivity_rows,
 )
+from edgebert_exporters.quantization.quantizer import Quantizer
+from edgebert_exporters.quantization.schemes import FLOAT16, MIN_FIDELITY, Scheme, resolve_scheme, scheme_for_graph
 from edgebert_exporters.quantization.weight_selection import Plan
 from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import complete_report
@@ -39,7 +36,7 @@ from edgebert_runtime.bundle.manifest import Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 
-# What a scheme's operators are for, where a bundle was exported for something else.
+# The targets of float32 bundles that a scheme can quantize.
 TARGETS = {"int8": ("cpu",), "int4": ("cpu",), "int8-static": ("cpu", "portable"), "fp16": ("cpu", "portable")}
 
 
@@ -64,20 +61,26 @@ def quantize_bundle(
 ) -> Bundle:
     """Quantize the float32 bundle in the folder ``bundle`` into the folder ``out``.
 
-    ``scheme`` is ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
-    ``granularity`` is ``channel`` (one scale per output channel: batches and long texts) or ``block`` (one token at a
-    time); None is what suits the task. Blocks are of ``block_size`` weights (128 in 8 bits and 64 in 4 unless given),
-    with ``asymmetric`` if wanted, whose integers ``algorithm`` finds: ``rtn`` (in 8 bits, unless given) or ``gptq``
-    (in 4). ``calibration_method`` finds the ranges of ``int8-static``: ``min-max``, ``percentile``, ``entropy`` or
-    ``mse``.
-
-    ``exclude`` holds patterns (``*.ffn_down.weight``) of weights to leave in float32. With ``mixed_precision``,
-    the largest total loss of fidelity, each weight is int4, int8 or float32, in as few bytes as that loss allows.
-
-    ``calibration`` holds texts like those that the model will see; every second one sets the scales, the others measure
-    the fidelity to float32 (mean cosine, or correlation where a text gives one number), which must be at least
-    ``min_fidelity``. ``max_slowdown`` is the most time that it may take, in that of float32. ``eval`` is a file of
-    labelled examples (:mod:`edgebert_exporters.reports.labelled_examples`) on which both are judged.
+    Args:
+        bundle: The folder of a float32 bundle.
+        out: The folder of the quantized bundle.
+        scheme: ``int8``, ``int4``, ``int8-static`` or ``fp16`` (:mod:`edgebert_exporters.quantization.schemes`).
+        granularity: ``channel``, a scale per output channel for batches and long texts, or ``block``, a scale per
+            block for one token at a time. None is the default of the task.
+        block_size: The weights per block; None is 128 in 8 bits and 64 in 4.
+        asymmetric: Whether blocks have a zero point.
+        algorithm: ``rtn`` (round to nearest; the default in 8 bits) or ``gptq`` (in 4), for blocks.
+        exclude: Patterns of weights to leave in float32, such as ``*.ffn_down.weight``.
+        calibration: Texts like those that the model will read. Every second one sets scales; the others measure
+            fidelity. None is our own.
+        calibration_method: The method of the activation ranges of ``int8-static``: ``min-max``, ``percentile``,
+            ``entropy`` or ``mse``.
+        mixed_precision: The largest total loss of fidelity, with which each weight is int4, int8 or float32.
+        eval: A file of labelled examples (:mod:`edgebert_exporters.reports.labelled_examples`) for both bundles.
+        min_fidelity: The least fidelity to float32: mean cosine, or correlation where a text gives one number.
+        max_slowdown: The most time of a call, in that of float32.
+        force: Whether to replace a bundle in ``out``.
+        progress: A function of each step, and of the parts that are done and all parts.
 
     Raises:
         QuantizationError: if an option does not exist or does not belong to the scheme, the bundle is quantized
@@ -85,28 +88,37 @@ def quantize_bundle(
         ExportError: if ``out`` cannot be written.
         InputError: if an example cannot be used.
     """
-    progress, source = progress or silent, Bundle.open(bundle)
-    chosen = choose_scheme(
+    progress, source = progress or silent, OpenedBundle.open(bundle)
+    resolved = resolve_scheme(
         source.manifest.task, scheme, block_size, granularity, asymmetric, algorithm, calibration_method
     )
     check_source(source, scheme)
-    least = MIN_FIDELITY[scheme] if mixed_precision is None else 1 - mixed_precision
-    gates = Gates(least if min_fidelity is None else min_fidelity, max_slowdown)
+    if mixed_precision is not None:
+        check_max_loss(mixed_precision, scheme)
+    default_fidelity = MIN_FIDELITY[scheme] if mixed_precision is None else 1 - mixed_precision
+    gates = Gates(default_fidelity if min_fidelity is None else min_fidelity, max_slowdown)
     examples = None if eval is None else read_examples(eval, source.manifest)
-    about = {"scheme": scheme, "granularity": chosen.granularity, "block_size": chosen.block_size} | dataclasses.asdict(
-        gates
-    )
+    settings: dict[str, Any] = {"scheme": scheme, "granularity": resolved.granularity}
+    settings |= {"block_size": resolved.block_size, **dataclasses.asdict(gates)}
     with staged(out, force=force) as folder:
-        watched, measured = halves(source, calibration)
-        quantizer = Quantizer(source, chosen, exclude)
-        forms, chosen_by = choose_formats(quantizer, watched, measured, mixed_precision, progress)
-        manifest, coverage = write_quantized(folder, quantizer, forms, progress)
-        check_finite(folder, manifest)
-        about |= chosen_by | {"coverage": coverage}
-        report = complete_report(about, source, Bundle.open(folder), measured, examples, progress)
+        calibration_samples, test_samples = split_samples(source, calibration)
+        quantizer, formats = Quantizer(source, resolved, exclude), None
+        if mixed_precision is None:
+            quantizer.collect_statistics(calibration_samples, (), progress)
+        else:
+            formats, entries = choose_formats(quantizer, calibration_samples, test_samples, mixed_precision, progress)
+            settings |= entries
+        models, plan = quantizer.quantize(formats, progress)
+        name = scheme if formats is None else "mixed"
+        write_quantized(folder, source.bundle, models, plan, dataclasses.replace(resolved, name=name))
+        quantized = OpenedBundle.open(folder)
+        check_finite(quantized)
+        settings["coverage"] = plan.coverage()
+        report = complete_report(settings, source, quantized, test_samples, examples, progress)
         gates.check(report)
-        write_manifest(folder, finished(folder, manifest, report))
-    return Bundle.open(out, verify="size")
+        manifest = with_report(quantized, report)
+        write_manifest(folder, manifest)
+    return Bundle(Path(out), Manifest.from_json(manifest.to_json()))
 
 
 def measure_sensitivity(
@@ -117,33 +129,31 @@ def measure_sensitivity(
     calibration: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure what each weight of a float32 bundle costs by itself in 8 bits and in 4, the most expensive first.
+    """Measure the fidelity loss of quantizing each weight of a float32 bundle alone, the largest first.
 
-    The options are those of :func:`quantize_bundle`. A row has the name of the ``weight``, its ``bytes`` in float32,
-    and under ``int8`` and ``int4`` the share of the fidelity that it costs.
+    The options are those of :func:`quantize_bundle`.
+
+    Returns:
+        Rows with the name of the ``weight``, its ``bytes`` in float32, and its loss as ``int8`` and ``int4``.
 
     Raises:
         QuantizationError: as :func:`quantize_bundle`.
     """
-    progress, source = progress or silent, Bundle.open(bundle)
+    source = OpenedBundle.open(bundle)
     check_source(source, "int8")
-    quantizer = Quantizer(source, choose_scheme(source.manifest.task, "int8", granularity=granularity), exclude)
-    watched, _ = halves(source, calibration)
-    forms = candidates(quantizer.scheme)
-    quantizer.watch(watched, forms, progress)
-    judge = Judge(source, open_graphs(source.path, source.manifest), watched[:SAMPLES])
-    _, plans = quantizer.load()
-    return table(measure_choices(Plan.merged(list(plans.values())), forms, loss_of(quantizer, judge), progress))
+    quantizer = Quantizer(source, resolve_scheme(source.manifest.task, "int8", granularity=granularity), exclude)
+    calibration_samples, _ = split_samples(source, calibration)
+    return sensitivity_rows(measure_each_weight(quantizer, calibration_samples, progress or silent))
 
 
-def halves(source: Bundle, texts: Sequence[str] | None) -> tuple[list[Sample], list[Sample]]:
-    """Return the samples that are looked at and those that are measured, of texts or of our own."""
-    rows = sample_rows(source, texts)
+def split_samples(source: OpenedBundle, texts: Sequence[str] | None) -> tuple[list[Sample], list[Sample]]:
+    """Return calibration samples and test samples, of texts or of our own."""
+    rows = sample_rows(source.bundle, texts)
     return to_samples(source, rows[::2]), to_samples(source, rows[1::2])
 
 
-def check_source(source: Bundle, scheme: str) -> None:
-    """Refuse bundles that the scheme cannot serve."""
+def check_source(source: OpenedBundle, scheme: str) -> None:
+    """Refuse bundles that are quantized, and targets without the operators of a scheme."""
     manifest = source.manifest
     if manifest.weights.scheme != "fp32":
         raise QuantizationError(
@@ -152,79 +162,23 @@ def check_source(source: Bundle, scheme: str) -> None:
     if manifest.target not in TARGETS[scheme]:
         raise QuantizationError(
             f"{source.path} was exported for the target {manifest.target}, and {scheme} uses operators of ONNX "
-            "Runtime's CPU kernels; export with --target cpu and quantize that, or use --scheme int8-static"
+            "Runtime's CPU kernels; export with target=cpu and quantize that, or use scheme=int8-static"
         )
 
 
-def candidates(scheme: Scheme) -> tuple[Form, Form]:
-    """Return the formats among which mixed precision chooses beside float32: that of the scheme, and 4 bits."""
-    return scheme.form, Form(4, DEFAULT_BLOCK[4], algorithm=DEFAULT_ALGORITHM[4])
-
-
-def loss_of(quantizer: Quantizer, judge: Judge) -> Any:
-    """Return a function from the forms of weights to what a model loses that has them."""
-
-    def loss(forms: Mapping[str, Form]) -> float:
-        models, _ = quantizer.quantized(forms, silent)
-        return judge.loss(open_models(models, quantizer.source.path, quantizer.source.manifest))
-
-    return loss
-
-
-def choose_formats(
-    quantizer: Quantizer,
-    watched: Sequence[Sample],
-    measured: Sequence[Sample],
-    max_loss: float | None,
-    progress: Progress,
-) -> tuple[dict[str, Form] | None, dict[str, Any]]:
-    """Return the forms of weights with which all lose at most ``max_loss``, and what the report says of it.
-
-    Single weights are measured on the samples that are watched, the whole on the others. Without ``max_loss`` all have
-    the form of the scheme, and samples are watched only.
-    """
-    if max_loss is None:
-        quantizer.watch(watched, (), progress)
-        return None, {}
-    if not 0 < max_loss < 1:
-        raise QuantizationError(f"mixed_precision={max_loss} is not between 0 and 1")
-    if quantizer.scheme.name != "int8":
-        raise QuantizationError(
-            f"mixed_precision {max_loss} is for the scheme int8, from which it goes down to 4 bits; leave one out"
-        )
-    source, forms = quantizer.source, candidates(quantizer.scheme)
-    quantizer.watch(watched, forms, progress)
-    before = open_graphs(source.path, source.manifest)
-    _, plans = quantizer.load()
-    single = loss_of(quantizer, Judge(source, before, watched[:SAMPLES]))
-    choices = measure_choices(Plan.merged(list(plans.values())), forms, single, progress)
-    chosen = within_max_loss(choices, max_loss, loss_of(quantizer, Judge(source, before, measured)), progress)
-    named = {name: choice.form for name, choice in chosen.items() if choice.form.bits < 32}
-    return named, {
-        "mixed_precision": max_loss,
-        "formats": {name: str(choice.form) for name, choice in chosen.items()},
-        "sensitivity": table(choices),
-    }
-
-
-def write_quantized(
-    folder: Path, quantizer: Quantizer, forms: Mapping[str, Form] | None, progress: Progress
-) -> tuple[Manifest, dict[str, Any]]:
-    """Write graphs, tokenizers and manifest of the quantized bundle; return the manifest and what was covered."""
-    models, plan = quantizer.quantized(forms, progress)
-    source, scheme = quantizer.source, quantizer.scheme
-    signatures = {name: Signature(old.inputs, old.outputs) for name, old in source.manifest.graphs.items()}
-    if scheme.form == FLOAT16:
-        signatures = {name: half_signature(signature) for name, signature in signatures.items()}
-    specs = write_graphs(models, folder, signatures, single_file=source.manifest.target == "portable")
+def write_quantized(folder: Path, source: Bundle, models: Mapping[str, ir.Model], plan: Plan, scheme: Scheme) -> None:
+    """Write graphs, tokenizers and a manifest without a report."""
+    signatures = {name: Signature(spec.inputs, spec.outputs) for name, spec in source.manifest.graphs.items()}
+    if scheme.format == FLOAT16:
+        signatures = {name: float16_signature(signature) for name, signature in signatures.items()}
+    specs = write_graphs(dict(models), folder, signatures, single_file=source.manifest.target == "portable")
     copy_tokenizers(source.path, folder)
-    strictest = scheme_of("encoder", scheme) if "encoder" in models else scheme
     weights = Weights(
-        scheme.name if forms is None else "mixed",
+        scheme.name,
         bytes_of(models.values()),
         (plan.quantized, plan.eligible),
         plan.skipped,
-        strictest.cpu_requirements,
+        scheme_for_graph("encoder" if "encoder" in models else "model", scheme).cpu_requirements,
     )
     manifest = dataclasses.replace(
         source.manifest,
@@ -235,22 +189,20 @@ def write_quantized(
         verification={},
     )
     write_manifest(folder, manifest)
-    return manifest, plan.coverage()
 
 
-def check_finite(folder: Path, manifest: Manifest) -> None:
+def check_finite(quantized: OpenedBundle) -> None:
     """Run the quantized graphs on the grid.
 
     Raises:
-        QuantizationError: if they give numbers that are not finite.
+        QuantizationError: if an output is not finite.
     """
-    after = open_graphs(folder, manifest)
-    for batch in batches_of(manifest):
-        if problem := not_finite(interface(manifest).outputs, after.run(None, batch.feeds)):
+    for batch in batches_of(quantized.manifest):
+        if problem := not_finite(quantized.signature.outputs, quantized.session.run(None, batch.feeds)):
             raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
 
 
-def finished(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:
-    """Return the manifest with the report and a golden sample of the quantized graph."""
-    golden = golden_sample(Bundle.open(folder), open_graphs(folder, manifest))
-    return dataclasses.replace(manifest, report=report, verification={"golden": golden})
+def with_report(quantized: OpenedBundle, report: dict[str, Any]) -> Manifest:
+    """Return the manifest with a report and a golden sample."""
+    golden = golden_sample(quantized.bundle, quantized.session)
+    return dataclasses.replace(quantized.manifest, report=report, verification={"golden": golden})

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.graph_runner import ForcedTargets, open_graphs
+from edgebert_exporters.inference.graph_runner import ForcedTargets
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.translation import translated
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
@@ -75,7 +76,7 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
     return rows
 
 
-def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
+def to_samples(bundle: OpenedBundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
     """Make rows of token ids into what the task of a bundle reads: as they are, in pairs, or with masks in them.
 
     Each row is followed by the next one where two are needed, and the last by the first.
@@ -90,14 +91,13 @@ def to_samples(bundle: Bundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
         used = np.cumsum([len(text.ids) for text in texts])
         return texts[: max(MIN_TEXTS, int((used <= MOST_TOKENS).sum()))]
     if task == "translate":
-        opened = open_graphs(bundle.path, bundle.manifest)
-        assert isinstance(opened, ForcedTargets)
+        assert isinstance(bundle.session, ForcedTargets)
         rows = rows[:MOST_TRANSLATIONS]
-        targets = translated(opened, bundle.manifest, rows, TARGET_TOKENS)
+        targets = translated(bundle.session, bundle.manifest, rows, TARGET_TOKENS)
         return [Sample(row, [0] * len(row), range(len(t)), t) for row, t in zip(rows, targets, strict=True)]
     if task != "fill-mask":
         return [Sample(row, [0] * len(row)) for row in rows]
-    mask = mask_id(bundle)
+    mask = mask_id(bundle.bundle)
     samples = []
     for row in rows:
         inner = range(1, len(row) - 1) or range(len(row))

@@ -1,18 +1,18 @@
-"""Find the range of an activation that 8 bits are spread over, from its numbers on sample texts.
+"""Calibration methods: the range of an activation that 8 bits cover, from its numbers on sample texts.
 
 ==============  ==============================================================================================
 method          range
 ==============  ==============================================================================================
 ``min-max``     from the least number to the largest
-``percentile``  what is left when one of ten thousand numbers is cut off, half of them at each end
-``entropy``     cut off where rounding leaves most of what the magnitudes tell: least Kullback-Leibler divergence of
-                128 steps, as in NVIDIA's TensorRT (Migacz, 2017, "8-bit inference with TensorRT")
-``mse``         of many ranges the one with the least squared error of the rounded numbers
+``percentile``  without the outermost of ten thousand numbers, half of them at each end
+``entropy``     the clipping with the least Kullback-Leibler divergence of the magnitudes, in 128 levels, as in
+                NVIDIA's TensorRT (Migacz, 2017, "8-bit inference with TensorRT")
+``mse``         the candidate with the least squared error of the rounded numbers
 ==============  ==============================================================================================
 
-Numbers are counted while they come, in bins whose width is a power of two and grows when a number is too large for
-them. So memory is the same for any number of texts, and what is found depends neither on the order of the numbers nor
-on how they come in batches: two bins become one of twice the width exactly.
+Numbers are counted in bins whose width is a power of two, and doubles when a number is too large for them. So memory
+is the same for any number of texts. Counts depend neither on the order of numbers nor on their batches: two bins become
+one of twice the width exactly.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Range = tuple[float, float]
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
-# Bins for the magnitudes of negative numbers, and as many for the others; a power of two.
+# Bins for the magnitudes of negative numbers, and for those of the others; a power of two.
 BINS = 8192
-# log2 of the width of a bin, at least: smaller numbers are as good as zero.
-LEAST_EXPONENT = -120
-# Of a hundred numbers, how many are in the range of ``percentile``.
+# log2 of the smallest width of a bin; smaller numbers are as good as zero.
+MIN_EXPONENT = -120
+# The share of numbers in the range of ``percentile``, in percent.
 PERCENT = 99.99
-# Bins that ``entropy`` looks at, the steps that magnitudes are rounded to, and the share of them that it may not cut
-# off: where nearly all are larger than the range, they are alike once cut off, and rounding changes nothing.
-ENTROPY_BINS, ENTROPY_STEPS, ENTROPY_SHARE = 2048, 128, 0.9
-# Bins at each side that ``mse`` looks at, and what it tries: these shares of both ends of the whole range.
+# The bins and levels of ``entropy``, and the least share of magnitudes in its range: where nearly all are clipped, they
+# are all alike, and rounding changes nothing.
+ENTROPY_BINS, ENTROPY_LEVELS, ENTROPY_SHARE = 2048, 128, 0.9
+# The bins of ``mse`` at each side, and its candidates: shares of both ends of the whole range.
 MSE_BINS = 1024
 SHARES = tuple((2.0 ** (-np.arange(48) / 16)).tolist())
 # Steps between the ends of a range in 8 bits.
@@ -48,21 +48,21 @@ STEPS = 255
 
 @dataclass
 class Histogram:
-    """An observer that counts how often an activation had numbers of which size.
+    """An observer that counts the numbers of an activation by size.
 
-    ``counts`` (2, :data:`BINS`) are those of the magnitudes of negative numbers, and of the others, in bins as wide as
-    2 to the power of ``exponent``; ``zeros`` of the others are 0. All is divided by ``divisor`` (dim,) first, if given.
+    ``counts`` (2, :data:`BINS`) are those of the magnitudes of negative numbers, and of the others, in bins of width
+    2 ** ``exponent``; ``zeros`` of the others are 0. Numbers are divided by ``divisor`` (dim,) first, if given.
     """
 
     divisor: Floats | None = None
-    exponent: int = LEAST_EXPONENT
+    exponent: int = MIN_EXPONENT
     low: float = np.inf
     high: float = -np.inf
     zeros: int = 0
     counts: Integers = field(default_factory=lambda: np.zeros((2, BINS), np.int64))
 
-    def look(self, rows: Floats) -> None:
-        """Count the numbers of rows (n, dim), but for those that are not finite."""
+    def observe(self, rows: Floats) -> None:
+        """Count the finite numbers of rows (n, dim)."""
         numbers = rows if self.divisor is None else rows / self.divisor
         numbers = numbers[np.isfinite(numbers)]
         if not numbers.size:
@@ -75,28 +75,28 @@ class Histogram:
         self.zeros += int(np.count_nonzero(numbers == 0))
 
     def widen(self, exponent: int) -> None:
-        """Make the bins as wide as 2 to the power of ``exponent``, if they are narrower."""
+        """Widen the bins to 2 ** ``exponent``, if they are narrower."""
         if exponent > self.exponent:
             shift = min(exponent - self.exponent, BINS.bit_length() - 1)  # by so much all come into the first bin
             wider = np.zeros_like(self.counts)
             wider[:, : BINS >> shift] = self.counts.reshape(2, -1, 1 << shift).sum(2)
             self.counts, self.exponent = wider, exponent
 
-    def merge(self, other: Histogram) -> None:
-        """Count as well what another one has counted, which is left as it is."""
-        theirs = Histogram(exponent=other.exponent, counts=other.counts)
-        theirs.widen(self.exponent)
-        self.widen(theirs.exponent)
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.counts, self.zeros = self.counts + theirs.counts, self.zeros + other.zeros
+    def merge(self, histogram: Histogram) -> None:
+        """Add the counts of another histogram, which stays as it is."""
+        widened = Histogram(exponent=histogram.exponent, counts=histogram.counts)
+        widened.widen(self.exponent)
+        self.widen(widened.exponent)
+        self.low, self.high = min(self.low, histogram.low), max(self.high, histogram.high)
+        self.counts, self.zeros = self.counts + widened.counts, self.zeros + histogram.zeros
 
     def grouped(self, bins: int) -> tuple[Integers, float]:
-        """Return the counts (2, ``bins``) in fewer bins, and how wide these are."""
+        """Return the counts (2, ``bins``) in fewer bins, and their width."""
         counts: Integers = self.counts.reshape(2, bins, -1).sum(2)
         return counts, float(np.ldexp(BINS / bins, self.exponent))
 
     def range_by(self, method: str) -> Range:
-        """Return the range that a method of this module finds, by its name.
+        """Return the range by a method of this module.
 
         Raises:
             QuantizationError: if there is no such method, or nothing was counted.
@@ -104,88 +104,93 @@ class Histogram:
         if method not in METHODS:
             raise QuantizationError(f"calibration_method {method!r} is not one of {', '.join(METHODS)}")
         if not self.counts.any():
-            raise QuantizationError("no sample text reaches a layer that was to be quantized; give other --calibration")
+            raise QuantizationError("no sample text reaches a layer to quantize; give other calibration texts")
         return METHODS[method](self)
 
 
 def fitting_exponent(largest: float) -> int:
-    """Return log2 of the width of the narrowest bins that take a magnitude."""
-    return max(int(np.frexp(largest)[1]) - BINS.bit_length() + 1, LEAST_EXPONENT)
+    """Return log2 of the width of the narrowest bins that reach a magnitude."""
+    return max(int(np.frexp(largest)[1]) - BINS.bit_length() + 1, MIN_EXPONENT)
 
 
-def uint8_steps(low: float, high: float) -> tuple[float, int]:
-    """Return the step by which a range is rounded to whole numbers from 0 to 255, and which of them stands for 0.
+def uint8_params(low: float, high: float) -> tuple[float, int]:
+    """Return the scale and the zero point of a range in uint8.
 
-    The range is widened to hold 0, which is a number like the others only then.
+    The range is widened to contain 0, so that 0 is exact.
     """
     low, high = min(low, 0.0), max(high, 0.0)
     step = (high - low) / STEPS
-    if step < np.finfo(np.float32).tiny:  # a step of few bits; there is nothing but zeros
+    if step < np.finfo(np.float32).tiny:  # a scale of few bits: all numbers are zero
         return 1.0, 0
     return step, round(-low / step)
 
 
-def min_max(seen: Histogram) -> Range:
+def min_max(histogram: Histogram) -> Range:
     """Return the range of all numbers."""
-    return seen.low, seen.high
+    return histogram.low, histogram.high
 
 
-def percentile(seen: Histogram) -> Range:
-    """Return the range without the outermost numbers, up to a bin too wide at each end."""
-    counts = np.concatenate([seen.counts[0, ::-1], seen.counts[1]])
-    edges = np.ldexp(np.arange(-BINS, BINS + 1, dtype=np.float64), seen.exponent)
+def percentile(histogram: Histogram) -> Range:
+    """Return the range without the outermost numbers, at most a bin too wide at each end."""
+    counts = np.concatenate([histogram.counts[0, ::-1], histogram.counts[1]])
+    edges = np.ldexp(np.arange(-BINS, BINS + 1, dtype=np.float64), histogram.exponent)
     cut = counts.sum() * (100 - PERCENT) / 200
     first = int(np.argmax(np.cumsum(counts) > cut))
     last = len(counts) - 1 - int(np.argmax(np.cumsum(counts[::-1]) > cut))
-    return max(seen.low, float(edges[first])), min(seen.high, float(edges[last + 1]))
+    return max(histogram.low, float(edges[first])), min(histogram.high, float(edges[last + 1]))
 
 
-def entropy(seen: Histogram) -> Range:
-    """Return the range within the magnitude whose steps tell most."""
-    sides, width = seen.grouped(ENTROPY_BINS)
+def entropy(histogram: Histogram) -> Range:
+    """Return the range with the least divergence of the rounded magnitudes."""
+    sides, width = histogram.grouped(ENTROPY_BINS)
     counts: Integers = sides.sum(0)
-    counts[0] -= seen.zeros  # which are rounded to themselves, and often half of all
+    counts[0] -= histogram.zeros  # which are rounded to themselves, and often half of all
     counts = np.trim_zeros(counts, "b")
     least = int(np.searchsorted(np.cumsum(counts), ENTROPY_SHARE * counts.sum())) + 1
-    tried = range(len(counts), max(least, ENTROPY_STEPS) - 1, -1)  # of equally good ones the widest
-    kept = min(tried, key=lambda bins: divergence(counts, bins), default=len(counts))
-    return max(seen.low, -kept * width), min(seen.high, kept * width)
+    candidates = range(len(counts), max(least, ENTROPY_LEVELS) - 1, -1)  # of equally good ones the widest
+    best = min(candidates, key=lambda bins: divergence(counts, bins), default=len(counts))
+    return max(histogram.low, -best * width), min(histogram.high, best * width)
 
 
-def divergence(counts: Integers, kept: int) -> float:
-    """Return the Kullback-Leibler divergence of magnitudes that are cut off behind ``kept`` bins and rounded.
+def divergence(counts: Integers, bins: int) -> float:
+    """Return the Kullback-Leibler divergence of magnitudes that are clipped behind some ``bins`` and rounded.
 
-    The larger ones all count as the last bin. Rounded ones are spread evenly over the bins of a step that have any.
+    Larger ones count as the last bin. Rounded ones are spread evenly over the bins of a level that have any.
     """
-    clipped = counts[:kept].astype(np.float64)
-    clipped[-1] += counts[kept:].sum()
-    step, used = np.arange(kept) * ENTROPY_STEPS // kept, clipped > 0
-    sums = np.bincount(step, counts[:kept], ENTROPY_STEPS)
-    spread = (sums / np.maximum(np.bincount(step, used, ENTROPY_STEPS), 1))[step][used]
+    clipped = counts[:bins].astype(np.float64)
+    clipped[-1] += counts[bins:].sum()
+    level, used = np.arange(bins) * ENTROPY_LEVELS // bins, clipped > 0
+    sums = np.bincount(level, counts[:bins], ENTROPY_LEVELS)
+    spread = (sums / np.maximum(np.bincount(level, used, ENTROPY_LEVELS), 1))[level][used]
     if not spread.all():
         return np.inf
     before, after = clipped[used] / clipped.sum(), spread / spread.sum()
     return float((before * np.log(before / after)).sum())
 
 
-def mse(seen: Histogram) -> Range:
-    """Return the range with the least squared error of those tried."""
-    counts, width = seen.grouped(MSE_BINS)
-    counts[1, 0] -= seen.zeros  # which are rounded to themselves
-    both = np.concatenate([counts[0, ::-1], counts[1]])
+def mse(histogram: Histogram) -> Range:
+    """Return the candidate with the least squared error."""
+    counts, width = histogram.grouped(MSE_BINS)
+    counts[1, 0] -= histogram.zeros  # which are rounded to themselves
+    signed = np.concatenate([counts[0, ::-1], counts[1]])
     edges: Doubles = np.arange(-MSE_BINS, MSE_BINS + 1, dtype=np.float64) * width
-    used = slice(int(np.argmax(both > 0)), len(both) - int(np.argmax(both[::-1] > 0)))
-    both, edges = both[used], edges[used.start : used.stop + 1]
-    ends = [[end * share for share in SHARES] if end else [0.0] for end in (min(seen.low, 0.0), max(seen.high, 0.0))]
-    return min(((low, high) for low in ends[0] for high in ends[1]), key=lambda r: squared_error(both, edges, *r))
+    used = slice(int(np.argmax(signed > 0)), len(signed) - int(np.argmax(signed[::-1] > 0)))
+    signed, edges = signed[used], edges[used.start : used.stop + 1]
+    lows, highs = (
+        [end * share for share in SHARES] if end else [0.0]
+        for end in (min(histogram.low, 0.0), max(histogram.high, 0.0))
+    )
+    return min(
+        ((low, high) for low in lows for high in highs), key=lambda limits: squared_error(signed, edges, *limits)
+    )
 
 
 def squared_error(counts: Integers, edges: Doubles, low: float, high: float) -> float:
-    """Return the squared error of numbers rounded to a range; ``counts`` (n,) are spread evenly between ``edges``.
+    """Return the squared error of numbers in a range of uint8; ``counts`` (n,) are spread evenly between ``edges``.
 
-    The error between two edges is an integral: of the square of a sawtooth in the range, of a parabola outside.
+    The error between two edges is an integral: of a squared sawtooth in the range, of a parabola outside.
     """
-    step, zero = uint8_steps(low, high)
+    step, zero = uint8_params(low, high)
     units = edges / step
     inside = np.clip(units, -zero, STEPS - zero)
     whole = np.rint(inside)

@@ -1,8 +1,9 @@
-"""Run graphs that are in no file yet, and watch the inputs of linear layers on samples."""
+"""Calibration: run graphs from memory, and observe the inputs of linear layers on samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,38 +14,50 @@ import onnx_ir as ir
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
 from edgebert_exporters.inference.graph_runner import open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.quantization.weight_discovery import Floats
-from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.session.session import Runnable, import_onnxruntime, open_session
 
 
 class Observer(Protocol):
-    """Something that is shown activations and remembers what it needs, however many there are."""
+    """Statistics of activations, in memory that does not grow with their number."""
 
-    def look(self, rows: Floats) -> None:
-        """Take in activations (n, dim) of real tokens."""
+    def observe(self, rows: Floats) -> None:
+        """Add activations (n, dim) of real tokens."""
 
 
-class Largest:
-    """Remembers the largest magnitude of each channel (dim,)."""
+class AbsMaxObserver:
+    """The largest magnitude of each channel (dim,)."""
 
     def __init__(self) -> None:
-        self.found: Floats | None = None
+        self.peak: Floats | None = None
 
-    def look(self, rows: Floats) -> None:
-        """Take in activations (n, dim)."""
+    def observe(self, rows: Floats) -> None:
+        """Add activations (n, dim)."""
         peak: Floats = np.abs(rows).max(0, initial=0)
-        self.found = peak if self.found is None else np.maximum(self.found, peak)
+        self.peak = peak if self.peak is None else np.maximum(self.peak, peak)
 
     @property
     def channels(self) -> Floats:
         """Return the largest magnitudes (dim,) so far."""
-        assert self.found is not None, "nothing has been shown"
-        return self.found
+        assert self.peak is not None, "no activation was observed"
+        return self.peak
 
 
-class InMemory:
-    """A session of a graph that is in no file; weights that were not changed still lie in the files of ``folder``."""
+@dataclass(frozen=True)
+class CompositeObserver:
+    """Passes activations on to several observers."""
+
+    observers: Sequence[Observer]
+
+    def observe(self, rows: Floats) -> None:
+        """Add activations (n, dim)."""
+        for observer in self.observers:
+            observer.observe(rows)
+
+
+class InMemorySession:
+    """A session of a graph in memory; unchanged weights are read from the files of ``folder``."""
 
     def __init__(self, model: ir.Model, folder: Path) -> None:
         ort = import_onnxruntime()
@@ -59,55 +72,54 @@ class InMemory:
         return list(self.inner.run(output_names, feeds))
 
 
-def open_models(models: Mapping[str, ir.Model], folder: Path, manifest: Manifest) -> Runnable:
-    """Open graphs, by their names, that were made of those of the bundle in ``folder`` but are in no file yet."""
-    by_file = {manifest.graphs[name].file: model for name, model in models.items()}
-    return open_graphs(folder, manifest, lambda file: InMemory(by_file[file.name], folder))
+def open_models(models: Mapping[str, ir.Model], source: OpenedBundle) -> Runnable:
+    """Open graphs in memory, by name, in place of those of the bundle that they were made of."""
+    by_file = {source.manifest.graphs[name].file: model for name, model in models.items()}
+    return open_graphs(source.path, source.manifest, lambda file: InMemorySession(by_file[file.name], source.path))
 
 
-class Recorder:
-    """A session that shows activations to observers, by the names of the values.
+class ObservedSession:
+    """A session that passes activations to observers, by value name.
 
-    Where an activation has a row for each token, padding is left out; otherwise its rows are tokens that were chosen
-    for something.
+    Padding is left out where an activation has a row per token. Other activations are those of chosen tokens.
     """
 
-    def __init__(self, graph: Path, observers: Mapping[str, Observer]) -> None:
-        model = ir.load(graph)
+    def __init__(self, model: ir.Model, folder: Path, observers: Mapping[str, Observer]) -> None:
         self.outputs = [output.name or "" for output in model.graph.outputs]
-        found = {v.name: v for node in model.graph for v in node.outputs if v.name in observers}
-        model.graph.outputs.extend(found[name] for name in observers)
         self.values, self.observers = list(observers), list(observers.values())
-        self.inner = InMemory(model, graph.parent).inner
+        observed = model.clone()
+        values = {value.name: value for node in observed.graph for value in node.outputs}
+        observed.graph.outputs.extend(values[name] for name in observers)
+        self.inner = InMemorySession(observed, folder).inner
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
-        """Compute the outputs called ``output_names``, all if None, and look at the activations."""
+        """Compute the outputs called ``output_names``, all if None, and observe the activations."""
         names = list(output_names or self.outputs)
         outputs = self.inner.run([*names, *self.values], feeds)
-        self.look(outputs[len(names) :], feeds)
+        self.observe(outputs[len(names) :], feeds)
         return list(outputs[: len(names)])
 
-    def look(self, activations: Sequence[Floats], feeds: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Show activations to their observers."""
+    def observe(self, activations: Sequence[Floats], feeds: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Pass activations to their observers."""
         mask = feeds.get("attention_mask")
         real = mask[:, -feeds["input_ids"].shape[1] :].reshape(-1) == 1 if mask is not None else np.zeros(0, np.bool_)
         for observer, output in zip(self.observers, activations, strict=True):
             rows = output.reshape(-1, output.shape[-1])
-            observer.look(rows[real] if len(rows) == len(real) else rows)
+            observer.observe(rows[real] if len(rows) == len(real) else rows)
 
 
-def observe(
-    folder: Path, manifest: Manifest, name: str, observers: Mapping[str, Observer], batches: Sequence[Batch]
+def observe_graph(
+    source: OpenedBundle, graph: str, observers: Mapping[str, Observer], batches: Sequence[Batch]
 ) -> None:
-    """Show the activations in the graph called ``name`` of a bundle to observers, by the names of the values."""
-    recorder = Recorder(folder / manifest.graphs[name].file, observers)
+    """Run batches through a bundle, and pass the activations of one of its graphs to observers, by value name."""
+    observed = ObservedSession(source.graphs[graph], source.path, observers)
 
     def opener(file: Path) -> Runnable:
-        return recorder if file.name == manifest.graphs[name].file else open_session(file)
+        return observed if file.name == source.manifest.graphs[graph].file else open_session(file)
 
-    session = open_graphs(folder, manifest, opener)
+    session = open_graphs(source.path, source.manifest, opener)
     for batch in batches:
         if isinstance(session, Decoder):  # it binds the session by itself
-            recorder.look(session.run(recorder.values, batch.feeds), batch.feeds)
+            observed.observe(session.run(observed.values, batch.feeds), batch.feeds)
         else:
             session.run(None, batch.feeds)

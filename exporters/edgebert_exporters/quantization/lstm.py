@@ -1,9 +1,8 @@
 """Find the LSTMs of a graph, and give them int8 weights.
 
-ONNX Runtime's ``DynamicQuantizeLSTM`` takes both matrices of an LSTM in int8 with a scale for each of their columns,
-and rounds what they multiply while it runs, with one scale for the whole tensor: for the inputs of all tokens of a
-batch together, and at each step for the states of all rows. So a text in a batch gets numbers that differ a little
-from those that it gets alone.
+ONNX Runtime's ``DynamicQuantizeLSTM`` takes both matrices of an LSTM in int8 with a scale per channel. It rounds
+activations while it runs, with one scale for the whole tensor: the inputs of all tokens of a batch together, and at
+each step the states of all rows. So the results of a text depend a little on the other texts of its batch.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
-from edgebert_exporters.quantization.int8_per_channel import quantize_columns
+from edgebert_exporters.quantization.int8_per_channel import to_int8
 
-# Which inputs of a node are the matrices, that of the input and that of the state.
+# The positions of the matrices among the inputs of a node: that of the input, and that of the state.
 MATRICES = (1, 2)
 
 
 @dataclass(frozen=True)
 class Lstm:
-    """An LSTM whose matrices are constants: the node, and what those of the input and of the state are called."""
+    """An LSTM with constant matrices, that of the input and that of the state, called ``names``."""
 
     node: ir.Node
     names: tuple[str, str]
 
     @property
     def input(self) -> ir.Value:
-        """Return what it reads, (seq, batch, in)."""
+        """Return the input (seq, batch, in)."""
         source = self.node.inputs[0]
         assert source is not None
         return source
@@ -46,22 +45,22 @@ class Lstm:
 def lstms(model: ir.Model) -> list[Lstm]:
     """Return the LSTMs of a graph that can be quantized, in the order in which they run.
 
-    Those are the ones that multiply by constants, and of which nothing but the states of all steps is read.
+    They multiply by constants, and none of their outputs but the states of all steps is used.
     """
-    found = []
+    quantizable = []
     for node in model.graph:
-        read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
-        if (node.domain, node.op_type) != ("", "LSTM") or read:
+        final_states_used = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
+        if (node.domain, node.op_type) != ("", "LSTM") or final_states_used:
             continue
-        held = [node.inputs[place] for place in MATRICES]
+        matrices = [node.inputs[place] for place in MATRICES]
         if all(matrix(node, place) is not None for place in MATRICES):
-            first, second = (value.name or "" for value in held if value is not None)
-            found.append(Lstm(node, (first, second)))
-    return found
+            first, second = (value.name or "" for value in matrices if value is not None)
+            quantizable.append(Lstm(node, (first, second)))
+    return quantizable
 
 
 def matrix(node: ir.Node, place: int) -> npt.NDArray[np.float32] | None:
-    """Return the float32 constant that is this input of a node, None if it is anything else."""
+    """Return the float32 constant at an input of a node, None for any other value."""
     value = node.inputs[place]
     if value is None or value.const_value is None or value.const_value.dtype != ir.DataType.FLOAT:
         return None
@@ -69,17 +68,17 @@ def matrix(node: ir.Node, place: int) -> npt.NDArray[np.float32] | None:
 
 
 def quantize_lstm(editor: GraphEditor, lstm: Lstm) -> None:
-    """Put the LSTM with int8 weights in the place of one in float32."""
+    """Replace an LSTM by one with int8 weights."""
     node = lstm.node
-    options: list[ir.Value | None] = [*node.inputs, *[None] * 8][:8]
+    inputs: list[ir.Value | None] = [*node.inputs, *[None] * 8][:8]
     scales: list[ir.Value] = []
     for number, (place, name) in enumerate(zip(MATRICES, lstm.names, strict=True)):
-        columns = [quantize_columns(weight.T) for weight in lstm.weight(number)]  # of each direction
-        integers, scale = (np.stack(parts) for parts in zip(*columns, strict=True))
-        options[place] = editor.initializer(f"{name}.int8", integers)  # (directions, in, 4 * hidden)
+        channels = [to_int8(weight.T) for weight in lstm.weight(number)]  # of each direction
+        integers, scale = (np.stack(parts) for parts in zip(*channels, strict=True))
+        inputs[place] = editor.initializer(f"{name}.int8", integers)  # (directions, in, 4 * hidden)
         zeros: npt.NDArray[Any] = np.zeros(scale.shape, np.int8)
         scales += [editor.initializer(f"{name}.scale", scale), editor.initializer(f"{name}.zero", zeros)]
     attributes = list(node.attributes.values())
-    quantized = ir.Node(CONTRIB, "DynamicQuantizeLSTM", [*options, *scales], attributes=attributes)
+    quantized = ir.Node(CONTRIB, "DynamicQuantizeLSTM", [*inputs, *scales], attributes=attributes)
     editor.graph.insert_before(node, quantized)
     editor.replace(node, quantized.outputs[0])

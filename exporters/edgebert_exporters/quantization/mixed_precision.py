@@ -11,142 +11,199 @@ weights in float32. Losses are taken to add up:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from edgebert_exporters.fidelity.agreement import Agreement, decisive, vectors_of
 from edgebert_exporters.inference.batch import Floats
-from edgebert_exporters.inference.graph_runner import interface, result_outputs
+from edgebert_exporters.inference.graph_runner import result_outputs
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
-from edgebert_exporters.progress import Progress
-from edgebert_exporters.quantization.schemes import FLOAT32, Form
+from edgebert_exporters.progress import Progress, silent
+from edgebert_exporters.quantization.blockwise import DEFAULT_BLOCK
+from edgebert_exporters.quantization.calibration import open_models
+from edgebert_exporters.quantization.quantizer import Formats, Quantizer
+from edgebert_exporters.quantization.schemes import DEFAULT_ALGORITHM, FLOAT32, Scheme, WeightFormat
 from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_exporters.quantization.weight_selection import Plan
-from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.session.session import Runnable
 
-# Single weights are measured on so many samples at most.
+# The most samples on which single weights are measured.
 SAMPLES = 32
-# How often the whole model is measured before the loss allowed is given up as too small.
+# Measurements of the whole model before the loss allowed is given up as too small.
 ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A weight in one form: the bytes that it takes, and the share of the agreement that it costs by itself."""
+class FormatChoice:
+    """A weight in one format: its bytes, and the fidelity loss of a model with this weight alone quantized."""
 
     weight: str
-    form: Form
+    format: WeightFormat
     bytes: int
     loss: float
 
 
-def stored_bytes(weight: Weight, form: Form) -> int:
-    """Return the bytes that a weight takes in a form, scales and zero points included."""
-    shape: tuple[int, int] = (weight.tables or weight.linears)[0].weight.shape
-    rows, inputs = shape
-    if form == FLOAT32:
-        return 4 * rows * inputs
-    if form.block is None:
-        return rows * inputs + 4 * (rows if weight.tables else inputs)
-    count = rows * inputs // form.block + 1
-    return rows * inputs * form.bits // 8 + 4 * count + (count * form.bits // 8 if form.asymmetric else 0)
+class LossEvaluator:
+    """Measures the fidelity loss of formats on samples; float32 outputs are computed once."""
 
+    def __init__(self, quantizer: Quantizer, samples: Sequence[Sample]) -> None:
+        self.quantizer, source = quantizer, quantizer.source
+        self.outputs = source.signature.outputs
+        self.names = result_outputs(self.outputs)
+        self.batches = to_batches(samples, source.signature.input_names)
+        self.expected = [self.vectors(source.session, number) for number in range(len(self.batches))]
 
-class Judge:
-    """Measures the loss of models on samples; what float32 gives for them is computed once."""
-
-    def __init__(self, source: Bundle, before: Runnable, samples: Sequence[Sample]) -> None:
-        self.manifest, self.graph = source.manifest, interface(source.manifest)
-        self.names = result_outputs(self.graph.outputs)
-        self.batches = to_batches(samples, self.graph.input_names)
-        self.expected = [self.rows(before, number) for number in range(len(self.batches))]
-
-    def rows(self, model: Runnable, number: int) -> list[Floats]:
-        """Return what a model gives for each sample of a batch."""
+    def vectors(self, session: Runnable, number: int) -> list[Floats]:
+        """Return the result vectors of each sample of a batch."""
         indices, batch = self.batches[number]
-        outputs = model.run(self.names, batch.feeds)
-        return [vectors_of(self.graph.outputs, batch, outputs, row).copy() for row in range(len(indices))]
+        outputs = session.run(self.names, batch.feeds)
+        return [vectors_of(self.outputs, batch, outputs, row).copy() for row in range(len(indices))]
 
-    def loss(self, model: Runnable) -> float:
-        """Return 1 minus the agreement of a model with float32."""
-        agreement = Agreement.of(self.manifest)
+    def loss(self, formats: Formats) -> float:
+        """Return 1 minus the fidelity of a model whose weights have ``formats``, all others being float32."""
+        models, _ = self.quantizer.quantize(formats, silent)
+        session = open_models(models, self.quantizer.source)
+        agreement = Agreement.of(self.quantizer.source.manifest)
         for number, expected in enumerate(self.expected):
-            for old, new in zip(expected, self.rows(model, number), strict=True):
-                agreement.add(old, new)
+            for before, after in zip(expected, self.vectors(session, number), strict=True):
+                agreement.add(before, after)
         return max(0.0, 1 - decisive(agreement.figures())[1])
 
 
-def measure_choices(
-    plan: Plan, forms: Sequence[Form], loss: Callable[[Mapping[str, Form]], float], progress: Progress
-) -> list[Choice]:
-    """Measure every weight of a plan in each of the forms; a table has 8 bits only.
+def check_max_loss(max_loss: float, scheme: str) -> None:
+    """Refuse a loss that is no share, and schemes without mixed precision."""
+    if not 0 < max_loss < 1:
+        raise QuantizationError(f"mixed_precision={max_loss} is not between 0 and 1")
+    if scheme != "int8":
+        raise QuantizationError(
+            f"mixed_precision {max_loss} is for the scheme int8, from which it goes down to 4 bits; leave one out"
+        )
 
-    ``loss`` tells what a model loses whose weights have the forms given and are in float32 otherwise.
+
+def choose_formats(
+    quantizer: Quantizer,
+    calibration: Sequence[Sample],
+    test: Sequence[Sample],
+    max_loss: float,
+    progress: Progress,
+) -> tuple[Formats, dict[str, Any]]:
+    """Return the formats with which a model loses at most ``max_loss`` on the ``test`` samples.
+
+    Single weights are measured on the ``calibration`` samples. Weights that stay in float32 have no format.
+
+    Returns:
+        The formats by weight name, and the entries of the report.
+
+    Raises:
+        QuantizationError: if only float32 loses so little.
     """
-    wanted = [(weight, form) for weight in plan.linears for form in forms]
-    wanted += [(weight, forms[0]) for weight in plan.tables]
-    found = []
-    for done, (weight, form) in enumerate(wanted):
-        progress("measure single weights", done, len(wanted))
-        found.append(Choice(weight.name, form, stored_bytes(weight, form), loss({weight.name: form})))
-    progress("measure single weights", len(wanted), len(wanted))
-    return found + [Choice(weight.name, FLOAT32, stored_bytes(weight, FLOAT32), 0.0) for weight in plan.weights]
+    choices = measure_each_weight(quantizer, calibration, progress)
+    chosen = within_max_loss(choices, max_loss, LossEvaluator(quantizer, test).loss, progress)
+    formats = {name: choice.format for name, choice in chosen.items() if choice.format != FLOAT32}
+    return formats, {
+        "mixed_precision": max_loss,
+        "formats": {name: str(choice.format) for name, choice in chosen.items()},
+        "sensitivity": sensitivity_rows(choices),
+    }
 
 
-def choose(choices: Sequence[Choice], allowed: float) -> dict[str, Choice]:
-    """Return a choice for each weight whose losses add up to no more than ``allowed``, in few bytes."""
-    options: dict[str, list[Choice]] = {}
+def measure_each_weight(quantizer: Quantizer, calibration: Sequence[Sample], progress: Progress) -> list[FormatChoice]:
+    """Collect activation statistics, and measure the loss of each weight alone in each candidate format."""
+    formats = candidate_formats(quantizer.scheme)
+    quantizer.collect_statistics(calibration, formats, progress)
+    loss = LossEvaluator(quantizer, calibration[:SAMPLES]).loss
+    return measure_choices(Plan.merged(list(quantizer.plans.values())), formats, loss, progress)
+
+
+def candidate_formats(scheme: Scheme) -> tuple[WeightFormat, WeightFormat]:
+    """Return the formats beside float32: that of the scheme, and 4 bits."""
+    return scheme.format, WeightFormat(4, DEFAULT_BLOCK[4], algorithm=DEFAULT_ALGORITHM[4])
+
+
+def measure_choices(
+    plan: Plan, formats: Sequence[WeightFormat], loss: Callable[[Formats], float], progress: Progress
+) -> list[FormatChoice]:
+    """Measure every weight of a plan in each format; embeddings have 8 bits only.
+
+    ``loss`` is that of a model with some formats, all other weights being float32.
+    """
+    pairs = [(weight, weight_format) for weight in plan.linears for weight_format in formats]
+    pairs += [(weight, formats[0]) for weight in plan.embeddings]
+    choices = []
+    for done, (weight, weight_format) in enumerate(pairs):
+        progress("measure single weights", done, len(pairs))
+        alone = loss({weight.name: weight_format})
+        choices.append(FormatChoice(weight.name, weight_format, stored_bytes(weight, weight_format), alone))
+    progress("measure single weights", len(pairs), len(pairs))
+    return choices + [FormatChoice(w.name, FLOAT32, stored_bytes(w, FLOAT32), 0.0) for w in plan.weights]
+
+
+def stored_bytes(weight: Weight, weight_format: WeightFormat) -> int:
+    """Return the bytes of a weight in a format, scales and zero points included."""
+    shape: tuple[int, int] = (weight.lookups or weight.linears)[0].weight.shape
+    numbers, channels = shape[0] * shape[1], shape[0] if weight.lookups else shape[1]
+    if weight_format == FLOAT32:
+        return 4 * numbers
+    if weight_format.block is None:
+        return numbers + 4 * channels
+    blocks = numbers // weight_format.block + 1
+    zeros = blocks * weight_format.bits // 8 if weight_format.asymmetric else 0
+    return numbers * weight_format.bits // 8 + 4 * blocks + zeros
+
+
+def smallest_choices(choices: Sequence[FormatChoice], max_loss: float) -> dict[str, FormatChoice]:
+    """Return a choice for each weight, in few bytes, whose losses add up to at most ``max_loss``."""
+    options: dict[str, list[FormatChoice]] = {}
     for choice in choices:
         options.setdefault(choice.weight, []).append(choice)
-    chosen = {name: min(offered, key=lambda one: (one.bytes, one.loss)) for name, offered in options.items()}
-    while sum(choice.loss for choice in chosen.values()) > allowed:
+    chosen = {name: min(group, key=lambda choice: (choice.bytes, choice.loss)) for name, group in options.items()}
+    while sum(choice.loss for choice in chosen.values()) > max_loss:
         steps = [
-            ((chosen[name].loss - one.loss) / max(one.bytes - chosen[name].bytes, 1), name, one)
-            for name, offered in options.items()
-            for one in offered
-            if one.loss < chosen[name].loss
+            ((chosen[name].loss - choice.loss) / max(choice.bytes - chosen[name].bytes, 1), name, choice)
+            for name, group in options.items()
+            for choice in group
+            if choice.loss < chosen[name].loss
         ]
         if not steps:  # all of them are in float32, and lose nothing
             break
-        _, name, one = max(steps, key=lambda step: (step[0], step[1]))
-        chosen[name] = one
+        _, name, choice = max(steps, key=lambda step: (step[0], step[1]))
+        chosen[name] = choice
     return chosen
 
 
 def within_max_loss(
-    choices: Sequence[Choice], max_loss: float, loss: Callable[[Mapping[str, Form]], float], progress: Progress
-) -> dict[str, Choice]:
+    choices: Sequence[FormatChoice], max_loss: float, loss: Callable[[Formats], float], progress: Progress
+) -> dict[str, FormatChoice]:
     """Return a choice for each weight with which the whole model, measured by ``loss``, loses at most ``max_loss``.
 
     Raises:
-        QuantizationError: if it does with float32 only.
+        QuantizationError: if only float32 does.
     """
     allowed = max_loss
     for attempt in range(ATTEMPTS):
         progress("measure the whole", attempt, ATTEMPTS)
-        chosen = choose(choices, allowed)
-        forms = {name: choice.form for name, choice in chosen.items() if choice.form != FLOAT32}
-        if not forms:
+        chosen = smallest_choices(choices, allowed)
+        formats = {name: choice.format for name, choice in chosen.items() if choice.format != FLOAT32}
+        if not formats:
             break
-        found = loss(forms)
-        if found <= max_loss:
+        measured = loss(formats)
+        if measured <= max_loss:
             progress("measure the whole", ATTEMPTS, ATTEMPTS)
             return chosen
-        allowed *= min(0.8, max_loss / found)
-    least = min((choice.loss for choice in choices if choice.form != FLOAT32), default=0.0)
+        allowed *= min(0.8, max_loss / measured)
+    least = min((choice.loss for choice in choices if choice.format != FLOAT32), default=0.0)
     raise QuantizationError(
         f"nothing can be quantized with a total loss of at most {max_loss:.3%}: the least of one weight is "
-        f"{least:.3%}; allow more, or give --calibration texts like yours"
+        f"{least:.3%}; allow more, or give calibration texts like yours"
     )
 
 
-def table(choices: Sequence[Choice]) -> list[dict[str, Any]]:
-    """Return a row for each weight, with its bytes in float32 and its loss in each form, the most expensive first."""
+def sensitivity_rows(choices: Sequence[FormatChoice]) -> list[dict[str, Any]]:
+    """Return a row for each weight, with its bytes in float32 and its loss in each format, the largest loss first."""
     rows: dict[str, dict[str, Any]] = {}
     for choice in choices:
         row = rows.setdefault(choice.weight, {"weight": choice.weight})
-        row |= {"bytes": choice.bytes} if choice.form == FLOAT32 else {f"int{choice.form.bits}": choice.loss}
+        row |= {"bytes": choice.bytes} if choice.format == FLOAT32 else {f"int{choice.format.bits}": choice.loss}
     return sorted(rows.values(), key=lambda row: -max(row.get("int8", 0), row.get("int4", 0)))

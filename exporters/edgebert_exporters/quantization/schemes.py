@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from edgebert_exporters.quantization.activation_ranges import METHODS
 from edgebert_exporters.quantization.blockwise import BLOCK_SIZES, DEFAULT_BLOCK
-from edgebert_exporters.quantization.embeddings import TABLE_BLOCK
+from edgebert_exporters.quantization.embeddings import EMBEDDING_BLOCK
 from edgebert_runtime.bundle.manifest import CpuRequirements
 from edgebert_runtime.errors import QuantizationError
 
@@ -47,7 +47,7 @@ CPU_REQUIREMENTS = {
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightFormat:
     """Storage of one weight: float32, float16, or int8/int4 with a scale per output channel or per ``block``.
 
     Blocks may be ``asymmetric``, with a zero point; ``algorithm`` finds their integers. ``ranges`` is the method that
@@ -66,39 +66,40 @@ class Form:
         return f"int{self.bits}" + (f" in blocks of {self.block}" if self.block else "")
 
 
-FLOAT32, FLOAT16, COLUMNS = Form(32), Form(16), Form(8)
+FLOAT32, FLOAT16, INT8_PER_CHANNEL = WeightFormat(32), WeightFormat(16), WeightFormat(8)
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """One way to store the weights of a model, all in one ``form``."""
+    """A way to store the weights of a model, all in one ``format``."""
 
     name: str
     granularity: str
-    form: Form
+    format: WeightFormat
 
     @property
     def block_size(self) -> int | None:
-        """Return how many weights share a scale, None where a column does."""
-        return self.form.block
+        """Return the weights per scale; None where a channel has one."""
+        return self.format.block
 
     @property
-    def table_block(self) -> int:
-        """Return the size of the blocks of the table of tokens, at most."""
-        return self.block_size if self.block_size is not None and self.name == "int8" else TABLE_BLOCK
+    def embedding_block(self) -> int:
+        """Return the largest block of the token embedding."""
+        return self.block_size if self.block_size is not None and self.name == "int8" else EMBEDDING_BLOCK
 
     @property
     def cpu_requirements(self) -> CpuRequirements:
         """Return the CPUs on which a graph of this scheme computes the figures of its report."""
-        return CPU_REQUIREMENTS["float16" if self.form == FLOAT16 else "block" if self.form.block else "channel"]
+        return CPU_REQUIREMENTS["float16" if self.format == FLOAT16 else "block" if self.format.block else "channel"]
 
 
-def scheme_of(graph: str, chosen: Scheme) -> Scheme:
-    """Return how the weights of one graph of a bundle are stored."""
-    return Scheme("int8", "channel", COLUMNS) if graph == "encoder" and chosen.granularity == "block" else chosen
+def scheme_for_graph(graph: str, scheme: Scheme) -> Scheme:
+    """Return the scheme of one graph of a bundle; encoders are always per-channel."""
+    blockwise_encoder = graph == "encoder" and scheme.granularity == "block"
+    return Scheme("int8", "channel", INT8_PER_CHANNEL) if blockwise_encoder else scheme
 
 
-def choose_scheme(
+def resolve_scheme(
     task: str,
     name: str,
     block_size: int | None = None,
@@ -107,43 +108,45 @@ def choose_scheme(
     algorithm: str | None = None,
     method: str | None = None,
 ) -> Scheme:
-    """Return the scheme that these options mean for a model of ``task``; None is what suits it.
+    """Return the scheme of these options for a model of ``task``; None is the default of the task.
 
     Raises:
-        QuantizationError: naming the option that does not exist, or that the scheme does not have.
+        QuantizationError: if an option does not exist or does not belong to the scheme.
     """
-    for option, given, known in (
-        ("scheme", name, SCHEMES),
-        ("granularity", granularity, GRANULARITIES),
-        ("algorithm", algorithm, ALGORITHMS),
-        ("calibration_method", method, tuple(METHODS)),
-    ):
-        if given is not None and given not in known:
-            raise QuantizationError(f"{option} {given!r} is not one of {', '.join(known)}")
+    check_value("scheme", name, SCHEMES)
+    check_value("granularity", granularity, GRANULARITIES)
+    check_value("algorithm", algorithm, ALGORITHMS)
+    check_value("calibration_method", method, tuple(METHODS))
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
         raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
-    in_blocks = {"block_size": block_size, "asymmetric": asymmetric or None, "algorithm": algorithm}
+    block_options = {"block_size": block_size, "asymmetric": asymmetric or None, "algorithm": algorithm}
     if name in ("fp16", "int8-static"):
-        refuse(f"scheme {name}", granularity=granularity, **in_blocks)
+        refuse(f"scheme {name}", granularity=granularity, **block_options)
     if name != "int8-static":
         refuse(f"scheme {name}", calibration_method=method)
     if name == "fp16":
         return Scheme(name, "any", FLOAT16)
     if name == "int8-static":
-        return Scheme(name, "any", Form(8, ranges=method or next(iter(METHODS))))
+        return Scheme(name, "any", WeightFormat(8, ranges=method or next(iter(METHODS))))
     if name == "int4" and granularity == "channel":
         raise QuantizationError("granularity channel is for the scheme int8, not for int4; leave it out")
-    blockwise = granularity == "block" or name == "int4" or task == "generate" or any(in_blocks.values())
+    blockwise = granularity == "block" or name == "int4" or task == "generate" or any(block_options.values())
     if granularity == "channel" or not blockwise:
-        refuse("granularity channel, where a column has one scale", **in_blocks)
-        return Scheme(name, "channel", COLUMNS)
+        refuse("granularity channel, where a column has one scale", **block_options)
+        return Scheme(name, "channel", INT8_PER_CHANNEL)
     bits = int(name[-1])
-    algorithm = algorithm or DEFAULT_ALGORITHM[bits]
-    return Scheme(name, "block", Form(bits, block_size or DEFAULT_BLOCK[bits], asymmetric, algorithm))
+    block, algorithm = block_size or DEFAULT_BLOCK[bits], algorithm or DEFAULT_ALGORITHM[bits]
+    return Scheme(name, "block", WeightFormat(bits, block, asymmetric, algorithm))
 
 
-def refuse(what: str, **options: object) -> None:
-    """Refuse options that were given although ``what`` has no use for them."""
-    for option, given in options.items():
-        if given is not None:
-            raise QuantizationError(f"{option} {given} is not for {what}; leave it out")
+def check_value(option: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    """Refuse a value that an option does not have; None is its default."""
+    if value is not None and value not in allowed:
+        raise QuantizationError(f"{option} {value!r} is not one of {', '.join(allowed)}")
+
+
+def refuse(setting: str, **options: object) -> None:
+    """Refuse options that were given although ``setting`` does not have them."""
+    for option, value in options.items():
+        if value is not None:
+            raise QuantizationError(f"{option} {value} is not for {setting}; leave it out")

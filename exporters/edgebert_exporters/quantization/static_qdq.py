@@ -1,11 +1,11 @@
-"""The ``int8-static`` scheme: int8 weights, and activations with one range for good, in standard operators only.
+"""The ``int8-static`` scheme: int8 weights and static activation ranges, in the QDQ form of standard operators.
 
-Each linear layer becomes what other engines know as the QDQ form: its input goes through QuantizeLinear and
-DequantizeLinear, its weight and its bias through DequantizeLinear, and what multiplies them is a Gemm in float32. An
-engine that has integer kernels puts one in the place of all that; one that has none computes what the operators say.
+The input of each linear layer goes through QuantizeLinear and DequantizeLinear, its weight and its bias through
+DequantizeLinear, and a float32 Gemm multiplies them. An engine with integer kernels fuses all that into one; an engine
+without computes what the operators say.
 
-ONNX Runtime's CPU provider makes a QGemm of it for rows of any number, if the weight has a zero for each column and
-the bias is int32 in the steps of the product. Nothing else of the graph is rounded: not the mask, nor what attends.
+ONNX Runtime's CPU provider fuses it into a QGemm for any number of rows, if the weight has a zero point per channel and
+the bias is int32 in the steps of the product. Nothing else of the graph is rounded: neither masks nor attention.
 """
 
 from __future__ import annotations
@@ -17,106 +17,106 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.graphs.graph_editor import GraphEditor
-from edgebert_exporters.quantization.activation_ranges import uint8_steps
-from edgebert_exporters.quantization.embeddings import lookup_rows
-from edgebert_exporters.quantization.int8_per_channel import common_factor, quantize_columns
+from edgebert_exporters.quantization.activation_ranges import Range, uint8_params
+from edgebert_exporters.quantization.embeddings import insert_gather_per_token
+from edgebert_exporters.quantization.int8_per_channel import smoothing_factor, to_int8
 from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Weight
 
-# Of a hundred channels behind a GELU, how many are brought down.
+# Of a hundred channels behind a GELU, the number that is capped.
 CAPPED_PERCENT = 1
-# The largest whole number of a bias: products of whole numbers are added to it in 32 bits.
-MOST_BIAS = 1 << 30
+# The largest integer of a bias: products are added to it in 32 bits.
+MAX_BIAS = 1 << 30
 
 
-def static_factor(linears: Sequence[Linear], largest: Mapping[str, Floats]) -> Floats | None:
-    """Return the factor (in,) for the inputs of layers that share a weight, None if they are best left as they are.
+def static_factor(linears: Sequence[Linear], peaks: Mapping[str, Floats]) -> Floats | None:
+    """Return the factor (in,) for the inputs of layers that share a weight; None smooths nothing.
 
-    ``largest`` has the largest magnitudes (in,) of the channels of the inputs on sample texts, by their names. Behind
-    a GELU one channel may be five times larger than the next, and the others are alike; on all-MiniLM-L6-v2 bringing
-    that down takes the mean cosine to float32 from 0.996 to 0.998, and balancing all of them as well takes it to 0.987
-    at a strength of 0.5 and to 0.998 at 0.7.
+    ``peaks`` has the largest magnitudes (in,) of the channels of the inputs on sample texts, by input name. Behind a
+    GELU one channel may be five times larger than the next, and the others are alike. On all-MiniLM-L6-v2 capping it
+    takes the mean cosine to float32 from 0.996 to 0.998; smoothing all channels takes it to 0.987 at a strength of 0.5
+    and to 0.998 at 0.7.
     """
     if linears[-1].producer == "Gelu":
-        return capping(np.maximum.reduce([largest[linear.input_name] for linear in linears]))
-    return common_factor(linears, largest)
+        return capping(np.maximum.reduce([peaks[linear.input_name] for linear in linears]))
+    return smoothing_factor(linears, peaks)
 
 
-def capping(largest_input: Floats) -> Floats:
-    """Return the factor (in,) that brings the largest channels down to the size of the largest of the others."""
-    rank = -(-len(largest_input) * CAPPED_PERCENT // 100)
-    ceiling = max(float(np.sort(largest_input)[::-1][min(rank, len(largest_input) - 1)]), 1e-5)
-    factor: Floats = np.maximum(largest_input / ceiling, 1).astype(np.float32)
+def capping(peaks: Floats) -> Floats:
+    """Return the factor (in,) that brings the largest channels down to the largest of the others."""
+    rank = -(-len(peaks) * CAPPED_PERCENT // 100)
+    ceiling = max(float(np.sort(peaks)[::-1][min(rank, len(peaks) - 1)]), 1e-5)
+    factor: Floats = np.maximum(peaks / ceiling, 1).astype(np.float32)
     return factor
 
 
-def rewrite_static(
-    editor: GraphEditor, linears: Sequence[Linear], low: float, high: float, factor: Floats | None = None
-) -> None:
-    """Quantize layers that share one weight, whose inputs range from ``low`` to ``high``.
+def quantize_static(editor: GraphEditor, linears: Sequence[Linear], limits: Range, factor: Floats | None) -> None:
+    """Quantize layers that share one weight, whose inputs are in the range ``limits``.
 
-    With a ``factor`` (in,), by which the inputs are divided and the rows of the weight multiplied, that is the range
-    of what was divided.
+    A ``factor`` (in,) divides the inputs, before the range, and multiplies the rows of the weight.
     """
     name, weight = linears[0].name, linears[0].weight
-    step, _ = uint8_steps(low, high)
-    integers, scale = static_columns(weight if factor is None else weight * factor[:, None], step, biases(linears))
-    held = editor.initializer(f"{name}.int8", np.ascontiguousarray(integers.T))  # (out, in)
+    step, _ = uint8_params(*limits)
+    array, scale = to_static_int8(
+        weight if factor is None else weight * factor[:, None], step, constant_biases(linears)
+    )
+    integers = editor.initializer(f"{name}.int8", np.ascontiguousarray(array.T))  # (out, in)
     for linear in linears:
         source = linear.input
         if factor is not None:
             source = editor.insert(linear.node, "Mul", source, editor.initializer(f"{name}.smoothing", 1 / factor))
-        multiply(editor, linear, source, held, scale, (low, high))
+        insert_qdq_gemm(editor, linear, source, integers, scale, limits)
 
 
-def rewrite_static_table(editor: GraphEditor, weight: Weight, low: float = 0, high: float = 0) -> None:
-    """Quantize a table of embeddings (rows, dim) to int8 with a scale for each row, in standard operators.
+def quantize_static_embedding(editor: GraphEditor, weight: Weight, limits: Range = (0.0, 0.0)) -> None:
+    """Quantize an embedding (rows, dim) to int8 with a scale per row, in standard operators.
 
-    Layers that multiply by it have inputs from ``low`` to ``high``, and multiply by the very same bytes.
+    Layers that multiply by it read inputs in the range ``limits``, and share its bytes.
     """
-    step, _ = uint8_steps(low, high)
-    integers, scale = static_columns(weight.tables[0].weight.T, step, biases(weight.linears))
-    held = editor.initializer(f"{weight.name}.int8", np.ascontiguousarray(integers.T))  # (rows, dim)
-    for table in weight.tables:
-        lookup_rows(editor, table, held, editor.initializer(f"{weight.name}.scale", scale))
+    step, _ = uint8_params(*limits)
+    array, scale = to_static_int8(weight.lookups[0].weight.T, step, constant_biases(weight.linears))
+    integers = editor.initializer(f"{weight.name}.int8", np.ascontiguousarray(array.T))  # (rows, dim)
+    for lookup in weight.lookups:
+        scales = editor.initializer(f"{weight.name}.scale", scale)
+        insert_gather_per_token(editor, lookup, integers, scales)
     for linear in weight.linears:
-        multiply(editor, linear, linear.input, held, scale, (low, high))
+        insert_qdq_gemm(editor, linear, linear.input, integers, scale, limits)
 
 
-def biases(linears: Sequence[Linear]) -> list[Floats]:
+def constant_biases(linears: Sequence[Linear]) -> list[Floats]:
     """Return the constant biases (out,) of layers."""
-    held = [linear.bias.const_value for linear in linears if linear.bias is not None]
-    return [tensor.numpy() for tensor in held if tensor is not None]
+    constants = [linear.bias.const_value for linear in linears if linear.bias is not None]
+    return [tensor.numpy() for tensor in constants if tensor is not None]
 
 
-def static_columns(weight: Floats, step: float, biases: Sequence[Floats]) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Round a weight (in, out) to int8 with one scale for each column (out,).
+def to_static_int8(weight: Floats, step: float, biases: Sequence[Floats]) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Round a weight (in, out) to int8 with a scale per channel (out,).
 
-    Where a column is so small beside one of the ``biases`` (out,) that the bias would not fit into 32 bits, its scale
-    is larger; beside such a bias nobody misses the weights. A column of zeros has whatever scale suits its bias.
+    A channel that is so small beside one of the ``biases`` (out,) that the bias would overflow 32 bits gets a larger
+    scale; beside such a bias its weights hardly matter. A channel of zeros gets the scale that suits its bias.
     """
-    integers, scale = quantize_columns(weight)
+    integers, scale = to_int8(weight)
     largest = np.max([np.abs(bias) for bias in biases] or [np.zeros_like(scale)], axis=0)
-    least = largest.astype(np.float64) / MOST_BIAS / step
-    other = (least > np.finfo(np.float32).tiny) & ((scale < least) | ~integers.any(0))
-    scale[other] = least[other]
-    integers[:, other] = np.rint(weight[:, other] / scale[other])
+    least = largest.astype(np.float64) / MAX_BIAS / step
+    raised = (least > np.finfo(np.float32).tiny) & ((scale < least) | ~integers.any(0))
+    scale[raised] = least[raised]
+    integers[:, raised] = np.rint(weight[:, raised] / scale[raised])
     return integers, scale
 
 
-def multiply(
-    editor: GraphEditor, linear: Linear, source: ir.Value, held: ir.Value, scale: Floats, limits: tuple[float, float]
+def insert_qdq_gemm(
+    editor: GraphEditor, linear: Linear, source: ir.Value, integers: ir.Value, scale: Floats, limits: Range
 ) -> None:
-    """Multiply ``source`` by the int8 weight ``held`` (out, in), with ``scale`` (out,), and add the bias."""
+    """Multiply ``source`` by the int8 weight ``integers`` (out, in), with ``scale`` (out,), and add the bias."""
     node, name, (dim, out) = linear.node, linear.name, linear.weight.shape
-    step, zero = uint8_steps(*limits)
+    step, zero = uint8_params(*limits)
     rows = editor.flat(node, source, dim) if node.op_type == "Attention" else source
-    grid = (
+    params = (
         editor.initializer(f"{name}.step", np.array(step, np.float32)),
         editor.initializer(f"zero.{zero}", np.array(zero, np.uint8)),
     )
-    rounded = editor.insert(node, "DequantizeLinear", editor.insert(node, "QuantizeLinear", rows, *grid), *grid)
-    columns = editor.initializer(f"{name}.scale", scale), editor.initializer(f"zeros.{out}", np.zeros(out, np.int8))
-    inputs = [rounded, editor.insert(node, "DequantizeLinear", held, *columns, axis=0)]
+    rounded = editor.insert(node, "DequantizeLinear", editor.insert(node, "QuantizeLinear", rows, *params), *params)
+    channels = editor.initializer(f"{name}.scale", scale), editor.initializer(f"zeros.{out}", np.zeros(out, np.int8))
+    inputs = [rounded, editor.insert(node, "DequantizeLinear", integers, *channels, axis=0)]
     constant = None if linear.bias is None else linear.bias.const_value
     if linear.bias is not None and constant is not None:
         units = scale * np.float32(step)

@@ -17,7 +17,8 @@ from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.decoder_adapter import Decoder
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.graph_runner import interface
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample
 from edgebert_exporters.progress import Progress
 from edgebert_exporters.reports.labelled_examples import Examples
@@ -26,7 +27,6 @@ from edgebert_exporters.reports.thresholds import advice
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.decoder_grid import Pasts
 from edgebert_runtime.bundle.manifest import Limits, Manifest
-from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.session.session import Runnable
 
 # Batch size and length: one short text, one long text, a batch of short texts.
@@ -46,44 +46,39 @@ OTHER = "other"
 
 
 def complete_report(
-    about: Mapping[str, Any],
-    source: Bundle,
-    made: Bundle,
+    settings: Mapping[str, Any],
+    source: OpenedBundle,
+    quantized: OpenedBundle,
     samples: Sequence[Sample],
     examples: Examples | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Compare a float32 bundle with what was made of it, and return ``about``, how it was made, with all figures.
+    """Compare a float32 bundle with a quantized one, and return the ``settings`` of quantization with all figures.
 
-    ``samples`` were not seen before. ``examples``, where there are any, are judged by the engines.
+    ``samples`` were not used for calibration. The engines do the ``examples``, if there are any.
 
     Raises:
         InputError: if an engine cannot take an example.
     """
-    before, after = (open_graphs(bundle.path, bundle.manifest) for bundle in (source, made))
-    report = dict(about) | sizes(source, made)
+    manifest, before, after = quantized.manifest, source.session, quantized.session
+    report = dict(settings) | sizes(source, quantized)
     progress("measure fidelity", 0, 1)
-    counts = token_bytes(source) if source.manifest.task == "generate" else None
-    report["fidelity"] = fidelity(before, after, made.manifest, samples, counts)
-    report["batches"] = batch_invariance(after, made.manifest)
+    counts = token_bytes(source.bundle) if source.manifest.task == "generate" else None
+    report["fidelity"] = fidelity(before, after, manifest, samples, counts)
+    report["batches"] = batch_invariance(after, manifest)
     progress("measure fidelity", 1, 1)
-    report["speed"] = speed(before, after, made.manifest, progress)
+    report["speed"] = speed(before, after, manifest, progress)
     report["advice"] = advice(report)
     if examples is not None:
-        report["evaluation"] = evaluate(source.path, made.path, examples, progress)
+        report["evaluation"] = evaluate(source.path, quantized.path, examples, progress)
     return report
 
 
-def sizes(source: Bundle, made: Bundle) -> dict[str, Any]:
+def sizes(source: OpenedBundle, quantized: OpenedBundle) -> dict[str, Any]:
     """Return the ``bytes`` of the weights of two bundles, and of the ``kinds`` of weights that they have."""
-    before, after = (bytes_by_kind(load(bundle)) for bundle in (source, made))
+    before, after = (bytes_by_kind(opened.graphs.values()) for opened in (source, quantized))
     kinds = {kind: {"before": before[kind], "after": after[kind]} for kind in before if before[kind] or after[kind]}
     return {"bytes": {"before": sum(before.values()), "after": sum(after.values())}, "kinds": kinds}
-
-
-def load(bundle: Bundle) -> list[ir.Model]:
-    """Read the graphs of a bundle; their weights are read when they are asked for."""
-    return [ir.load(bundle.path / spec.file) for spec in bundle.manifest.graphs.values()]
 
 
 def bytes_by_kind(models: Iterable[ir.Model]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from edgebert_exporters.fidelity.histogram import MOST_KEPT, STEPS, Distribution
 from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import (
     MASK_EVERY,
     Sample,
@@ -173,13 +174,13 @@ def test_each_output_is_measured_by_its_own_largest_number() -> None:
 
 def test_samples_are_what_a_task_reads(task_bundle: Callable[[str], Path]) -> None:
     rows = [[2, 5, 6, 3], [2, 7, 3], [2, 8, 9, 10, 3]]
-    pairs = to_samples(Bundle.open(task_bundle("rerank")), rows)
+    pairs = to_samples(OpenedBundle.open(task_bundle("rerank")), rows)
     assert pairs[0] == Sample([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1])
     assert pairs[2].ids == [2, 8, 9, 10, 3, 5, 6, 3]  # the last goes with the first
-    assert to_samples(Bundle.open(task_bundle("tag")), rows)[1] == Sample([2, 7, 3], [0, 0, 0])
+    assert to_samples(OpenedBundle.open(task_bundle("tag")), rows)[1] == Sample([2, 7, 3], [0, 0, 0])
     bundle = Bundle.open(task_bundle("fill-mask"))
     assert mask_id(bundle) == 4
-    masked = to_samples(bundle, [*rows, list(range(5, 35)), [2], [2, 3]])
+    masked = to_samples(OpenedBundle(bundle), [*rows, list(range(5, 35)), [2], [2, 3]])
     for sample in masked:
         assert sample.chosen
         assert [i for i, token in enumerate(sample.ids) if token == 4] == list(sample.chosen)
@@ -192,7 +193,7 @@ def test_samples_are_what_a_task_reads(task_bundle: Callable[[str], Path]) -> No
 
 def test_pairs_fit_into_the_model(task_bundle: Callable[[str], Path]) -> None:
     bundle = Bundle.open(task_bundle("answer"))
-    samples = to_samples(bundle, sample_rows(bundle, None))
+    samples = to_samples(OpenedBundle(bundle), sample_rows(bundle, None))
     assert max(len(sample.ids) for sample in samples) <= bundle.manifest.limits.max_tokens
     assert all(0 < sum(sample.types) < len(sample.types) == len(sample.ids) for sample in samples)
 

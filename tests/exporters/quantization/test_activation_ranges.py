@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from edgebert_exporters.quantization import activation_ranges as ranges
-from edgebert_exporters.quantization.activation_ranges import BINS, METHODS, Histogram, divergence, uint8_steps
+from edgebert_exporters.quantization.activation_ranges import BINS, METHODS, Histogram, divergence, uint8_params
 from edgebert_runtime.errors import QuantizationError
 
 Floats = npt.NDArray[np.float32]
@@ -50,7 +50,7 @@ KINDS = ("normal", "outliers", "relu", "gelu", "heavy", "far")
 
 def seen(numbers: Floats, divisor: Floats | None = None) -> Histogram:
     histogram = Histogram(divisor)
-    histogram.look(numbers.reshape(-1, 1 if divisor is None else len(divisor)))
+    histogram.observe(numbers.reshape(-1, 1 if divisor is None else len(divisor)))
     return histogram
 
 
@@ -76,7 +76,7 @@ def test_percentile_of_few_numbers_cuts_off_none() -> None:
 
 def rounding_error(numbers: Floats, low: float, high: float) -> float:
     """Round as QuantizeLinear and DequantizeLinear do, and return the mean squared error."""
-    step, zero = uint8_steps(low, high)
+    step, zero = uint8_params(low, high)
     whole = np.clip(np.rint(numbers / step) + zero, 0, 255)
     return float((((whole - zero) * step - numbers.astype(np.float64)) ** 2).mean())
 
@@ -169,14 +169,14 @@ numbers_of_any_size = arrays(
 @settings(deadline=None, max_examples=40)
 def test_batches_and_their_order_do_not_matter(rows: Floats, cuts: list[int], seed: int) -> None:
     whole = Histogram()
-    whole.look(rows)
+    whole.observe(rows)
     parts = np.split(rows, sorted(min(cut, len(rows)) for cut in cuts))
     np.random.default_rng(seed).shuffle(parts)
     streamed, merged = Histogram(), Histogram()
     for part in parts:
-        streamed.look(part)
+        streamed.observe(part)
         alone = Histogram()
-        alone.look(part)
+        alone.observe(part)
         merged.merge(alone)
     for other in (streamed, merged):
         assert (other.exponent, other.low, other.high, other.zeros) == (
@@ -204,7 +204,7 @@ def test_merging_leaves_the_other_as_it_is() -> None:
 def test_numbers_that_are_not_finite_do_not_count() -> None:
     numbers = np.array([[1, np.inf, -2, np.nan], [np.nan, -np.inf, 0, 3]], np.float32)
     histogram = Histogram()
-    histogram.look(numbers)
+    histogram.observe(numbers)
     assert histogram.range_by("min-max") == (-2, 3)
     assert (histogram.counts.sum(), histogram.zeros) == (4, 1)
 
@@ -223,7 +223,7 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
     for batches in (4, 100):
         tracemalloc.reset_peak()
         for _ in range(batches):
-            histogram.look(rng.standard_normal((64, 256), np.float32) * 10 ** rng.uniform(-3, 3))
+            histogram.observe(rng.standard_normal((64, 256), np.float32) * 10 ** rng.uniform(-3, 3))
         peaks.append(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -235,7 +235,7 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
     [(-1, 1.55, 0.01, 100), (0, 255, 1, 0), (3, 51, 0.2, 0), (-51, -3, 0.2, 255), (0, 0, 1, 0), (-1e-40, 0, 1, 0)],
 )
 def test_steps_by_hand(low: float, high: float, step: float, zero: int) -> None:
-    found = uint8_steps(low, high)
+    found = uint8_params(low, high)
     assert found[0] == pytest.approx(step)
     assert found[1] == zero
 
@@ -245,7 +245,7 @@ def test_constant_numbers_have_a_range() -> None:
         histogram = seen(np.full(8, value, np.float32))
         for method in METHODS:
             low, high = histogram.range_by(method)
-            step, zero = uint8_steps(low, high)
+            step, zero = uint8_params(low, high)
             rounded = (np.clip(round(value / step) + zero, 0, 255) - zero) * step
             assert rounded == pytest.approx(value, rel=0.005), method
 

@@ -17,13 +17,13 @@ from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.quantization.blockwise import (
     BLOCK_SIZES,
     Blocks,
-    fit,
+    dequantize,
+    fit_params,
     fitting_block,
-    off,
+    quantization_error,
     quantize_blocks,
-    to_floats,
 )
-from edgebert_exporters.quantization.embeddings import rewrite_blocks
+from edgebert_exporters.quantization.embeddings import quantize_blockwise
 from edgebert_exporters.quantization.weight_discovery import linears
 
 Floats = npt.NDArray[np.float32]
@@ -96,7 +96,7 @@ def test_numbers_are_off_by_little(weight: Floats, bits: int, asymmetric: bool) 
     assert np.isfinite(blocks.scale).all()
     assert (blocks.scale != 0).all()
     found = numbers(blocks, bits, 40)
-    np.testing.assert_allclose(to_floats(blocks, bits, 40), found, rtol=1e-6)
+    np.testing.assert_allclose(dequantize(blocks, bits, 40), found, rtol=1e-6)
     cut = np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)
     error = np.sqrt(((np.pad(found - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
     if asymmetric:  # zero is a whole number of steps, for which one is wider by 1 / 14 at most
@@ -130,7 +130,10 @@ def test_important_numbers_get_the_smaller_errors() -> None:
     values = np.random.default_rng(0).standard_normal((200, 1, 32)).astype(np.float32)
     importance = np.where(np.arange(32) < 8, 100, 1).astype(np.float32)[None]
     for asymmetric in (False, True):
-        plain, weighted = (off(values, fit(values, 4, asymmetric, counts), 4) ** 2 for counts in (None, importance))
+        plain, weighted = (
+            quantization_error(values, fit_params(values, 4, asymmetric, counts), 4) ** 2
+            for counts in (None, importance)
+        )
         assert weighted[..., :8].mean() < 0.9 * plain[..., :8].mean()
         assert plain.mean() < weighted.mean()
 
@@ -208,7 +211,7 @@ def test_product_is_that_of_the_stored_numbers(bits: int, block: int, asymmetric
     blocks = quantize_blocks(weight.T, bits, block, asymmetric)
     for bias in (rng.standard_normal(64).astype(np.float32), None):
         model = graph(weight, bias)
-        rewrite_blocks(GraphEditor(model), list(linears(model)), blocks, bits)
+        quantize_blockwise(GraphEditor(model), list(linears(model)), blocks, bits)
         session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
         x = rng.standard_normal((9, 100)).astype(np.float32)
         found = session.run(None, {"x": x})[0]

@@ -22,7 +22,7 @@ from edgebert_exporters.graphs.onnx_export import TARGETS
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.batch import real_outputs
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
-from edgebert_exporters.quantization.float16 import FLOAT16, FLOAT32, REMEMBERED, half_signature, to_half
+from edgebert_exporters.quantization.float16 import FLOAT16, FLOAT32, KV_CACHE, float16_signature, to_float16
 from edgebert_exporters.verification.parity import CHOSEN, batches_of, not_finite
 from edgebert_runtime import load
 from edgebert_runtime.bundle.manifest import GraphSpec
@@ -70,9 +70,9 @@ def halved(path: Path, folder: Path, change: Callable[[ir.Model], None] = lambda
     for name, spec in bundle.manifest.graphs.items():
         model = ir.external_data.load_to_model(ir.load(path / spec.file))
         change(model)
-        to_half(model)
+        to_float16(model)
         ir.save(model, folder / spec.file)
-        signature = half_signature(Signature(spec.inputs, spec.outputs))
+        signature = float16_signature(Signature(spec.inputs, spec.outputs))
         specs[name] = GraphSpec(spec.file, signature.inputs, signature.outputs)
     (folder / "weights.bin").unlink(missing_ok=True)
     write_manifest(folder, dataclasses.replace(bundle.manifest, graphs=specs, files=list_files(folder)))
@@ -116,7 +116,7 @@ def test_what_is_float16(task: str, target: str, bundles: Bundles, tmp_path: Pat
     for name, spec in half.manifest.graphs.items():
         model = ir.load(half.path / spec.file)
         for value in [*model.graph.inputs, *model.graph.outputs]:
-            assert value.dtype != (FLOAT32 if (value.name or "").startswith(REMEMBERED) else FLOAT16), value.name
+            assert value.dtype != (FLOAT32 if (value.name or "").startswith(KV_CACHE) else FLOAT16), value.name
         arrays = constants(model)
         assert not [key for key, array in arrays.items() if array.dtype == np.float32 and array.size > 1]
         assert all(np.isfinite(array).all() for array in arrays.values())
@@ -135,10 +135,10 @@ def test_caches_are_not_converted_between_steps(bundles: Bundles, tmp_path: Path
     half = halved(bundles("generate", "cpu"), tmp_path / "half")
     graph = ir.load(half.path / "model.onnx").graph
     for value in graph.inputs:
-        if (value.name or "").startswith(REMEMBERED):
+        if (value.name or "").startswith(KV_CACHE):
             assert {use.node.op_type for use in value.uses()} <= {"GroupQueryAttention", "Shape"}
     for value in graph.outputs:
-        if (value.name or "").startswith(REMEMBERED):
+        if (value.name or "").startswith(KV_CACHE):
             assert "Cast" not in {node.op_type for node in [value.producer()] if node is not None}
 
 
@@ -213,9 +213,9 @@ def test_weights_that_do_not_fit_are_refused(bundles: Bundles) -> None:
         return model
 
     with pytest.raises(QuantizationError, match=rf"{name} holds -7e\+04, and float16 ends at 65504; leave it in"):
-        to_half(large())
+        to_float16(large())
     model = large()
-    to_half(model, [name])
+    to_float16(model, [name])
     assert constants(model)[name].dtype == np.float32
     assert constants(model)[name.replace("ffn_up", "ffn_down") + ".float16"].dtype == np.float16
 
@@ -239,7 +239,7 @@ def test_arithmetic_in_float16_is_close(task: str, factor: float, bundles: Bundl
     model = ir.external_data.load_to_model(ir.load(source.path / "model.onnx"))
     sharper(factor)(model)
     sides = [ReferenceEvaluator(ir.to_proto(model))]
-    to_half(model)
+    to_float16(model)
     sides.append(ReferenceEvaluator(ir.to_proto(model)))
     for batch in batches_of(source.manifest)[1:12:5]:
         results: list[Any] = [side.run(None, batch.feeds) for side in sides]

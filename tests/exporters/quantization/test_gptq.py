@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgebert_exporters.quantization.blockwise import Blocks, fit, in_blocks, quantize_blocks, to_floats
-from edgebert_exporters.quantization.gptq import DAMPING, DAMPING_BY_ROWS, Moments, gptq_blocks
+from edgebert_exporters.quantization.blockwise import Blocks, dequantize, fit_params, in_blocks, quantize_blocks
+from edgebert_exporters.quantization.gptq import DAMPING, DAMPING_BY_ROWS, HessianAccumulator, gptq_blocks
 from edgebert_runtime.errors import QuantizationError
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
-def seen(rows: Floats, step: int = 100) -> Moments:
+def seen(rows: Floats, step: int = 100) -> HessianAccumulator:
     """Return the moments of rows (n, dim), shown a few at a time."""
-    moments = Moments(rows.shape[1])
+    moments = HessianAccumulator(rows.shape[1])
     for start in range(0, len(rows), step):
-        moments.look(rows[start : start + step])
+        moments.observe(rows[start : start + step])
     return moments
 
 
@@ -33,7 +33,7 @@ def inputs_that_go_together(rng: np.random.Generator, rows: int, dim: int) -> Fl
 
 def loss(rows: Floats, weight: Floats, blocks: Blocks, bits: int) -> float:
     """Return the sum of squares by which the product with a weight (out, in) changes."""
-    off = weight.astype(np.float64) - to_floats(blocks, bits, weight.shape[1])
+    off = weight.astype(np.float64) - dequantize(blocks, bits, weight.shape[1])
     return float(((rows.astype(np.float64) @ off.T) ** 2).sum())
 
 
@@ -43,7 +43,7 @@ def plain(rows: Floats, weight: Floats, bits: int, block: int, asymmetric: bool)
     mean = np.trace(square) / len(square)
     square += (DAMPING + DAMPING_BY_ROWS * len(square) / len(rows)) * mean * np.eye(len(square))
     importance = in_blocks((np.diagonal(square) / mean).astype(np.float32)[None], block)[0]
-    levels = fit(in_blocks(weight, block), bits, asymmetric, importance)
+    levels = fit_params(in_blocks(weight, block), bits, asymmetric, importance)
     left, result = weight.astype(np.float64), np.zeros(weight.shape)
     columns = sorted(range(weight.shape[1]), key=lambda i: -square[i, i])
     while columns:
@@ -63,7 +63,7 @@ def test_it_is_the_plain_algorithm(bits: int, asymmetric: bool, dim: int, block:
     rng = np.random.default_rng(dim + bits)
     rows = inputs_that_go_together(rng, 300, dim)
     weight = rng.standard_normal((9, dim)).astype(np.float32)
-    found = to_floats(gptq_blocks(weight, seen(rows), bits, block, asymmetric), bits, dim)
+    found = dequantize(gptq_blocks(weight, seen(rows), bits, block, asymmetric), bits, dim)
     np.testing.assert_allclose(found, plain(rows, weight, bits, block, asymmetric), atol=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_inputs_that_do_not_go_together_make_it_no_worse(bits: int, asymmetric: 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_without_rows_it_gives_the_nearest_levels(bits: int, asymmetric: bool) -> None:
     weight = np.random.default_rng(0).standard_normal((20, 100)).astype(np.float32)
-    found = gptq_blocks(weight, Moments(100), bits, 32, asymmetric)
+    found = gptq_blocks(weight, HessianAccumulator(100), bits, 32, asymmetric)
     for ours, closest in zip(found, quantize_blocks(weight, bits, 32, asymmetric), strict=True):
         np.testing.assert_array_equal(ours, closest)
 
@@ -108,7 +108,7 @@ def test_channels_that_are_always_zero_are_rounded_by_themselves() -> None:
     weight = rng.standard_normal((30, 64)).astype(np.float32)
     blocks = gptq_blocks(weight, seen(rows), 8, 32)
     steps = np.abs(np.repeat(blocks.scale, 32, axis=1))
-    assert (np.abs(to_floats(blocks, 8, 64) - weight)[:, silent] <= 0.5001 * steps[:, silent]).all()
+    assert (np.abs(dequantize(blocks, 8, 64) - weight)[:, silent] <= 0.5001 * steps[:, silent]).all()
     assert loss(rows, weight, blocks, 8) < 0.8 * loss(rows, weight, quantize_blocks(weight, 8, 32), 8)
 
 
@@ -131,7 +131,7 @@ def test_moments_that_are_no_squares_are_damped_until_they_are() -> None:
     least = np.linalg.eigvalsh(moments.total)[0]
     moments.total -= (least + 0.2 * np.trace(moments.total) / 48) * np.eye(48, dtype=np.float32)
     weight = rng.standard_normal((9, 48)).astype(np.float32)
-    found = to_floats(gptq_blocks(weight, moments, 8, 16), 8, 48)
+    found = dequantize(gptq_blocks(weight, moments, 8, 16), 8, 48)
     assert np.abs(found - weight).max() < 0.1
 
 
@@ -152,7 +152,7 @@ def test_moments_are_those_of_all_rows() -> None:
 
 
 def test_inputs_that_are_not_finite_are_refused() -> None:
-    moments = Moments(16)
-    moments.look(np.full((3, 16), np.nan, np.float32))
+    moments = HessianAccumulator(16)
+    moments.observe(np.full((3, 16), np.nan, np.float32))
     with pytest.raises(QuantizationError, match="^gptq: the inputs of a layer .* are not finite"):
         gptq_blocks(np.ones((2, 16), np.float32), moments, 4, 16)

@@ -19,14 +19,14 @@ from hypothesis.extra.numpy import arrays
 from safetensors import safe_open
 
 from edgebert_exporters.graphs.graph_editor import GraphEditor
-from edgebert_exporters.quantization.embeddings import rewrite_table, rewrite_tied_rows
+from edgebert_exporters.quantization.embeddings import quantize_embedding, quantize_embedding_per_token
 from edgebert_exporters.quantization.int8_per_channel import (
     BOUNDED,
     MARGIN,
-    Moving,
-    quantize_columns,
-    rewrite_columns,
+    DynamicPerToken,
+    quantize_per_channel,
     smoothing,
+    to_int8,
 )
 from edgebert_exporters.quantization.weight_discovery import linears, weights
 
@@ -35,14 +35,14 @@ Floats = npt.NDArray[np.float32]
 
 def test_columns_by_hand() -> None:
     weight = np.array([[1.27, -0.5, 0.0], [-0.635, 0.25, 0.0]], np.float32)
-    integers, scale = quantize_columns(weight)
+    integers, scale = to_int8(weight)
     assert integers.tolist() == [[127, -127, 0], [-64, 64, 0]]  # 63.5 rounds to the even 64
     np.testing.assert_allclose(scale, [0.01, 0.5 / 127, 1], rtol=1e-6)
 
 
 @given(arrays(np.float32, (5, 3), elements=st.floats(-100, 100, width=32)))
 def test_columns_are_off_by_half_a_step_at_most(weight: Floats) -> None:
-    integers, scale = quantize_columns(weight)
+    integers, scale = to_int8(weight)
     assert integers.min() >= -127, "-128 has no positive counterpart"
     assert (np.abs(integers * scale.astype(np.float64) - weight) <= scale * 0.5001).all()
 
@@ -66,8 +66,8 @@ def test_smoothing_changes_no_product(largest: Floats, seed: int) -> None:
 def test_rows_behind_a_gelu_use_nearly_all_integers_for_what_is_above_zero() -> None:
     """The least that a Gelu gives, -0.17, is still a whole number in the row with the coarsest steps for its size."""
     gelu = BOUNDED["Gelu"]
-    assert gelu.least / gelu.steps * gelu.zero == pytest.approx(0.17)
-    assert gelu.zero + gelu.steps == BOUNDED["Relu"].steps == Moving().zero + Moving().steps == 255
+    assert gelu.least_peak / gelu.levels * gelu.zero == pytest.approx(0.17)
+    assert gelu.zero + gelu.levels == BOUNDED["Relu"].levels == DynamicPerToken().zero + DynamicPerToken().levels == 255
     x = np.linspace(-5, 5, 10001)
     assert -0.17 < (x * np.vectorize(math.erf)(x / math.sqrt(2)) / 2 + x / 2).min() < -0.1699
 
@@ -104,7 +104,7 @@ def run(model: ir.Model, x: Floats, optimize: bool = True) -> Floats:
 def quantized(model: ir.Model, largest: Floats) -> ir.Model:
     editor = GraphEditor(model)
     for linear in list(linears(model)):
-        rewrite_columns(editor, [linear], {linear.input_name: largest})
+        quantize_per_channel(editor, [linear], {linear.input_name: largest})
     return model
 
 
@@ -171,10 +171,10 @@ def test_other_rows_have_a_scale_of_their_own(producer: str, with_bias: bool, la
     seen = run(graph(producer, np.eye(32, dtype=np.float32), None, True), x).astype(np.float64)
     model = quantized(graph(producer, weight, bias, True), np.full(32, largest, np.float32))
     assert Counter(node.op_type for node in model.graph)["QGemm"] == 1
-    how = BOUNDED[producer] if producer in BOUNDED and largest >= BOUNDED[producer].least else Moving()
-    integers, scale = quantize_columns(weight)
-    steps = np.maximum(np.abs(seen).max(1, keepdims=True), how.least) / how.steps
-    whole = np.clip(np.rint(seen / steps), -how.zero, how.steps).astype(np.int64) @ integers.astype(np.int64)
+    how = BOUNDED[producer] if producer in BOUNDED and largest >= BOUNDED[producer].least_peak else DynamicPerToken()
+    integers, scale = to_int8(weight)
+    steps = np.maximum(np.abs(seen).max(1, keepdims=True), how.least_peak) / how.levels
+    whole = np.clip(np.rint(seen / steps), -how.zero, how.levels).astype(np.int64) @ integers.astype(np.int64)
     exact = whole * steps * scale + (0 if bias is None else bias)
     for optimize in (True, False):
         found = run(model, x, optimize)
@@ -217,10 +217,10 @@ def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
         name="g",
     )
     model = ir.Model(body, ir_version=10)
-    rewrite_tied_rows(GraphEditor(model), weights(model)["t"], {"rows": np.abs(weight).max(0)})
+    quantize_embedding_per_token(GraphEditor(model), weights(model)["t"], {"rows": np.abs(weight).max(0)})
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
     logits, rows = session.run(None, {"x": np.arange(50)})
-    integers, scale = quantize_columns(weight.T)
+    integers, scale = to_int8(weight.T)
     np.testing.assert_allclose(rows, (integers * scale).T, rtol=1e-6)
     wanted = rows.astype(np.float64) @ rows.T
     assert 0 < np.abs(logits - wanted).max() < 0.01 * np.abs(wanted).max()
@@ -241,7 +241,7 @@ def test_table_is_close_row_by_row(tmp_path: Path) -> None:
     model = ir.Model(body, ir_version=10)
     editor = GraphEditor(model)
     for table in weights(model).values():
-        rewrite_table(editor, table)
+        quantize_embedding(editor, table)
     found = run(model, np.arange(300))  # type: ignore[arg-type]
     error = np.abs(found - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)
     assert 0 < error.max() <= 0.5 / 127 * 1.01
@@ -269,7 +269,7 @@ def real_layer() -> npt.NDArray[np.int8]:
     """Return a weight (in, out) of the trained GPT in samples/."""
     with safe_open(Path(__file__).parents[3] / "samples/sotu_gpt/model.safetensors", "np") as file:
         name = next(key for key in file.keys() if key.endswith("mlp.c_fc.weight"))  # noqa: SIM118
-        return quantize_columns(file.get_tensor(name).astype(np.float32))[0]
+        return to_int8(file.get_tensor(name).astype(np.float32))[0]
 
 
 @pytest.mark.parametrize("kind", ["adversarial", "real"])

@@ -18,7 +18,7 @@ from edgebert.models.elmo.model import Elmo, ElmoConfig
 from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import encoder_signature
-from edgebert_exporters.quantization.int8_per_channel import quantize_columns
+from edgebert_exporters.quantization.int8_per_channel import to_int8
 from edgebert_exporters.quantization.lstm import lstms, quantize_lstm
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
 
@@ -90,7 +90,7 @@ def rounded(held: dict[str, Floats]) -> dict[str, Floats]:
     """Return matrices of the numbers that whole numbers with a scale for each column of their transposes stand for."""
     made = dict(held)
     for name in ("w", "r"):
-        columns = [quantize_columns(matrix.T) for matrix in held[name]]
+        columns = [to_int8(matrix.T) for matrix in held[name]]
         made[name] = np.stack([(integers * scale).T for integers, scale in columns]).astype(np.float32)
     return made
 

@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
 from edgebert_exporters.progress import silent
-from edgebert_exporters.quantization.mixed_precision import Choice, choose, table, within_max_loss
-from edgebert_exporters.quantization.schemes import COLUMNS, FLOAT32, Form
+from edgebert_exporters.quantization.mixed_precision import (
+    FormatChoice,
+    sensitivity_rows,
+    smallest_choices,
+    within_max_loss,
+)
+from edgebert_exporters.quantization.schemes import FLOAT32, INT8_PER_CHANNEL, WeightFormat
 from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import QuantizationError
 from tests.support.tiny import CONFIG
 
-FOUR = Form(4, 32)
+FOUR = WeightFormat(4, 32)
 LINEARS = 4 * CONFIG["num_hidden_layers"]
 
 
@@ -31,20 +36,23 @@ def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "TURNS", 1)
 
 
-def offers(losses: Mapping[str, tuple[float, float]]) -> list[Choice]:
+def offers(losses: Mapping[str, tuple[float, float]]) -> list[FormatChoice]:
     """Offer each weight in 8 bits, in 4 and in float32, with the first two losses."""
     return [
-        Choice(name, form, size, loss)
+        FormatChoice(name, weight_format, size, loss)
         for name, both in losses.items()
-        for form, size, loss in ((COLUMNS, 100, both[0]), (FOUR, 50, both[1]), (FLOAT32, 400, 0.0))
+        for weight_format, size, loss in ((INT8_PER_CHANNEL, 100, both[0]), (FOUR, 50, both[1]), (FLOAT32, 400, 0.0))
     ]
 
 
 def test_bits_go_where_they_save_most() -> None:
     choices = offers({"a": (0.01, 0.5), "b": (0.01, 0.03), "c": (0.2, 0.3)})
-    forms = {allowed: [one.form.bits for one in choose(choices, allowed).values()] for allowed in (1, 0.4, 0.1, 0.015)}
-    assert forms == {1: [4, 4, 4], 0.4: [8, 4, 4], 0.1: [8, 4, 32], 0.015: [8, 32, 32]}
-    assert [one.form for one in choose(choices, 0.0).values()] == [FLOAT32] * 3
+    bits = {
+        allowed: [choice.format.bits for choice in smallest_choices(choices, allowed).values()]
+        for allowed in (1, 0.4, 0.1, 0.015)
+    }
+    assert bits == {1: [4, 4, 4], 0.4: [8, 4, 4], 0.1: [8, 4, 32], 0.015: [8, 32, 32]}
+    assert [choice.format for choice in smallest_choices(choices, 0.0).values()] == [FLOAT32] * 3
 
 
 LOSSES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=4)
@@ -54,32 +62,32 @@ LOSSES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_s
 def test_the_sum_stays_within_what_is_allowed(losses: list[tuple[float, float]], allowed: float) -> None:
     """And beside the best of all assignments, no more than the largest weight is given away."""
     choices = offers({f"w{number}": both for number, both in enumerate(losses)})
-    chosen = choose(choices, allowed)
-    assert sum(one.loss for one in chosen.values()) <= allowed + 1e-12
-    by_weight = [[one for one in choices if one.weight == name] for name in chosen]
-    possible = [some for some in itertools.product(*by_weight) if sum(one.loss for one in some) <= allowed]
-    best = min(sum(one.bytes for one in some) for some in possible)
-    assert best <= sum(one.bytes for one in chosen.values()) <= best + 400 * len(losses) // 2 + 400
-    assert choose(list(reversed(choices)), allowed).keys() == chosen.keys()
+    chosen = smallest_choices(choices, allowed)
+    assert sum(choice.loss for choice in chosen.values()) <= allowed + 1e-12
+    by_weight = [[choice for choice in choices if choice.weight == name] for name in chosen]
+    possible = [group for group in itertools.product(*by_weight) if sum(choice.loss for choice in group) <= allowed]
+    best = min(sum(choice.bytes for choice in group) for group in possible)
+    assert best <= sum(choice.bytes for choice in chosen.values()) <= best + 400 * len(losses) // 2 + 400
+    assert smallest_choices(list(reversed(choices)), allowed).keys() == chosen.keys()
 
 
 def test_what_is_measured_of_the_whole_decides() -> None:
     """Losses that together are twice their sum are held to half of it."""
     choices = offers({name: (0.01, 0.04) for name in "abcd"})
-    single = {(one.weight, one.form): one.loss for one in choices}
+    single = {(choice.weight, choice.format): choice.loss for choice in choices}
 
-    def loss(forms: Mapping[str, Form]) -> float:
-        return 2 * sum(single[item] for item in forms.items())
+    def loss(formats: Mapping[str, WeightFormat]) -> float:
+        return 2 * sum(single[item] for item in formats.items())
 
     chosen = within_max_loss(choices, 0.1, loss, silent)
-    assert loss({name: one.form for name, one in chosen.items() if one.form != FLOAT32}) <= 0.1
-    assert {one.form for one in chosen.values()} <= {COLUMNS, FLOAT32}
+    assert loss({name: choice.format for name, choice in chosen.items() if choice.format != FLOAT32}) <= 0.1
+    assert {choice.format for choice in chosen.values()} <= {INT8_PER_CHANNEL, FLOAT32}
     with pytest.raises(QuantizationError, match=r"a total loss of at most 1.000%: the least of one weight is 1.000%"):
         within_max_loss(choices, 0.01, loss, silent)
 
 
 def test_the_table_begins_with_what_costs_most() -> None:
-    rows = table(offers({"a": (0.01, 0.02), "b": (0.01, 0.5)}))
+    rows = sensitivity_rows(offers({"a": (0.01, 0.02), "b": (0.01, 0.5)}))
     assert rows[0] == {"weight": "b", "bytes": 400, "int8": 0.01, "int4": 0.5}
     assert [row["weight"] for row in rows] == ["b", "a"]
 
@@ -95,7 +103,7 @@ def test_the_bundle_loses_at_most_max_loss(fp32_bundle: Path, tmp_path: Path) ->
         assert 1 - report["fidelity"]["cosine_mean"] <= max_loss == report["mixed_precision"]
         assert report["min_fidelity"] == 1 - max_loss
         assert len(report["sensitivity"]) == len(report["formats"]) == LINEARS
-        kept = {name for name, form in report["formats"].items() if form == "float32"}
+        kept = {name for name, stored in report["formats"].items() if stored == "float32"}
         assert kept == {n for n, why in bundle.manifest.weights.skipped.items() if "mixed_precision" in why}
         assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
     assert (
@@ -150,12 +158,12 @@ def test_the_bytes_of_a_weight_are_those_that_are_written(fp32_bundle: Path, tmp
 
     found: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
     weight = found["bert.layers.0.ffn_up.weight"]
-    for options, form in (({}, COLUMNS), ({"scheme": "int4", "algorithm": "rtn"}, FOUR)):
-        made = quantize_bundle(fp32_bundle, tmp_path / str(form), **options)  # type: ignore[arg-type]
+    for options, weight_format in (({}, INT8_PER_CHANNEL), ({"scheme": "int4", "algorithm": "rtn"}, FOUR)):
+        made = quantize_bundle(fp32_bundle, tmp_path / str(weight_format), **options)  # type: ignore[arg-type]
         held = ir.load(made.path / "model.onnx").graph.initializers
         parts = ("int8", "uint4", "scale")
         names = [f"{weight.name}.{part}" for part in parts if f"{weight.name}.{part}" in held]
         stored = [held[name].const_value for name in names]
         written = sum(tensor.nbytes for tensor in stored if tensor is not None)
-        assert written == pytest.approx(stored_bytes(weight, form), rel=0.01)
+        assert written == pytest.approx(stored_bytes(weight, weight_format), rel=0.01)
     assert stored_bytes(weight, FLOAT32) == 4 * np.prod(weight.linears[0].weight.shape)

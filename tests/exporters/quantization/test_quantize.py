@@ -10,11 +10,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.quantization.quantizer as rewriting_module
+import edgebert_exporters.quantization.quantizer as quantizer_module
 from edgebert_exporters import quantize_bundle
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
-from edgebert_exporters.quantization.calibration import Largest, observe
-from edgebert_exporters.quantization.int8_per_channel import rewrite_columns
+from edgebert_exporters.quantization.calibration import AbsMaxObserver, observe_graph
+from edgebert_exporters.quantization.int8_per_channel import quantize_per_channel
 from edgebert_exporters.reports.report import SHAPES
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
@@ -63,7 +64,7 @@ def test_vectors_stay_close(fp32_bundle: Path, int8_bundle: Path) -> None:
 
 def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_int8: Path) -> None:
     fp32, int8 = (Bundle.open(path).manifest for path in (large_bundle, large_int8))
-    assert int8.report["coverage"]["tables"] == ["bert.embeddings.token_embedding.weight"]
+    assert int8.report["coverage"]["embeddings"] == ["bert.embeddings.token_embedding.weight"]
     stored = [sum(entry.bytes for name, entry in m.files.items() if name != "tokenizer.json") for m in (fp32, int8)]
     assert stored[1] < 0.35 * stored[0]
     assert int8.report["bytes"] == {"before": fp32.weights.bytes, "after": int8.weights.bytes}
@@ -117,14 +118,14 @@ def test_the_source_is_left_alone(fp32_bundle: Path, tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_never_become_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rewrite_columns
+    real = quantize_per_channel
 
     def infinite(editor: Any, uses: Any, largest: Any) -> None:
         real(editor, uses, largest)
         scale = editor.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy() * np.float32(np.inf), name=scale.name)
 
-    monkeypatch.setattr(rewriting_module, "rewrite_columns", infinite)
+    monkeypatch.setattr(quantizer_module, "quantize_per_channel", infinite)
     with pytest.raises(QuantizationError, match="numbers of sentence_embedding are not finite at batch 1 x length 1"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -133,14 +134,14 @@ def test_numbers_that_are_not_finite_never_become_a_bundle(
 def test_broken_quantization_never_becomes_a_bundle(
     fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rewrite_columns
+    real = quantize_per_channel
 
     def wrong(editor: Any, uses: Any, largest: Any) -> None:
         real(editor, uses, largest)
         scale = editor.graph.initializers[f"{uses[0].name}.scale"]
         scale.const_value = ir.tensor(scale.const_value.numpy()[::-1].copy(), name=scale.name)
 
-    monkeypatch.setattr(rewriting_module, "rewrite_columns", wrong)
+    monkeypatch.setattr(quantizer_module, "quantize_per_channel", wrong)
     with pytest.raises(QuantizationError, match="less than 0.99"):
         quantize_bundle(fp32_bundle, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -152,11 +153,11 @@ def test_activations_are_watched_in_bounded_memory(fp32_bundle: Path) -> None:
     rows = [[2, 9, 3], [2, 8, 7, 6, 3], [2, 5, 3]]
     inputs = ["input_ids", "attention_mask", "token_type_ids"]
     batches = [b for row in rows for _, b in to_batches([Sample(row, [0] * len(row))], inputs)]
-    manifest = Bundle.open(fp32_bundle).manifest
-    few, more = ({name: Largest() for name in names} for _ in range(2))
-    observe(fp32_bundle, manifest, "model", few, batches[:2])
+    bundle = OpenedBundle.open(fp32_bundle)
+    few, more = ({name: AbsMaxObserver() for name in names} for _ in range(2))
+    observe_graph(bundle, "model", few, batches[:2])
     assert {observer.channels.shape for observer in few.values()} == {(CONFIG["intermediate_size"],)}
-    observe(fp32_bundle, manifest, "model", more, batches)
+    observe_graph(bundle, "model", more, batches)
     assert all((more[name].channels >= few[name].channels - 1e-5).all() for name in names)
 
 

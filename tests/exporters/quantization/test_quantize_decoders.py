@@ -17,9 +17,17 @@ from safetensors.torch import load_file, save_file
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity.agreement import surprise
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.inference.sample_texts import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
-from edgebert_exporters.quantization.schemes import COLUMNS, CPU_REQUIREMENTS, FLOAT16, Form, Scheme, choose_scheme
+from edgebert_exporters.quantization.schemes import (
+    CPU_REQUIREMENTS,
+    FLOAT16,
+    INT8_PER_CHANNEL,
+    Scheme,
+    WeightFormat,
+    resolve_scheme,
+)
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.onnx_parser import read_header
 from edgebert_runtime.bundle.operator_allowlist import ALLOWED_OPERATORS
@@ -90,7 +98,7 @@ def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) 
     assert held[POSITIONS].dtype == np.float32
     weights = after.manifest.weights
     assert weights.coverage == (4 * LAYERS + 1, 4 * LAYERS + 1)
-    assert weights.skipped == {POSITIONS: "a table of positions"}
+    assert weights.skipped == {POSITIONS: "a position embedding"}
     assert weights.cpu_requirements == CPU_REQUIREMENTS["channel" if form == "channel" else "block"]
     assert after.manifest.graphs == before.manifest.graphs
     assert after.manifest.decoding == before.manifest.decoding
@@ -152,15 +160,15 @@ def test_perplexity_is_that_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_token_of_a_text_is_asked_about(task_bundle: Callable[[str], Path]) -> None:
-    samples = to_samples(Bundle.open(task_bundle("generate")), [[4, 5, 6], [], [7]])
+    samples = to_samples(OpenedBundle.open(task_bundle("generate")), [[4, 5, 6], [], [7]])
     assert [(sample.ids, list(sample.chosen)) for sample in samples] == [([4, 5, 6], [0, 1, 2]), ([7], [0])]
     ((indices, batch),) = to_batches(samples, ["input_ids", "attention_mask", "logits_indices"])
     assert indices == [0, 1]
     assert batch.feeds["logits_indices"].tolist() == [0, 1, 2, 3]
     texts = [Sample([1] * 30, [0] * 30, range(30))] * 20
     assert max(b.input_ids.size for _, b in to_batches(texts, ["input_ids"])) <= 256
-    assert len(to_samples(Bundle.open(task_bundle("generate")), [[1] * 30] * 1000)) == MOST_TOKENS // 30
-    assert len(to_samples(Bundle.open(task_bundle("generate")), [[1] * 2000] * 10)) == MIN_TEXTS
+    assert len(to_samples(OpenedBundle.open(task_bundle("generate")), [[1] * 30] * 1000)) == MOST_TOKENS // 30
+    assert len(to_samples(OpenedBundle.open(task_bundle("generate")), [[1] * 2000] * 10)) == MIN_TEXTS
 
 
 def test_block_sizes_and_excluded_layers(task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
@@ -238,27 +246,35 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("task", "options", "message"), REFUSED)
 def test_options_that_do_not_fit_are_refused_by_name(task: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(QuantizationError, match=message):
-        choose_scheme(task, **{"name": "int8", **options})
+        resolve_scheme(task, **{"name": "int8", **options})
 
 
 @pytest.mark.parametrize(
     ("task", "options", "expected"),
     [
-        ("embed", {}, Scheme("int8", "channel", COLUMNS)),
-        ("embed", {"granularity": "block"}, Scheme("int8", "block", Form(8, 128))),
-        ("tag", {"block_size": 64}, Scheme("int8", "block", Form(8, 64))),
-        ("embed", {"name": "int4", "asymmetric": True}, Scheme("int4", "block", Form(4, 64, True, "gptq"))),
-        ("generate", {}, Scheme("int8", "block", Form(8, 128))),
-        ("generate", {"granularity": "channel"}, Scheme("int8", "channel", COLUMNS)),
-        ("generate", {"name": "int4", "algorithm": "rtn"}, Scheme("int4", "block", Form(4, 64, algorithm="rtn"))),
-        ("translate", {}, Scheme("int8", "channel", COLUMNS)),
-        ("translate", {"granularity": "block"}, Scheme("int8", "block", Form(8, 128))),
-        ("embed", {"name": "int8-static", "method": "mse"}, Scheme("int8-static", "any", Form(8, ranges="mse"))),
+        ("embed", {}, Scheme("int8", "channel", INT8_PER_CHANNEL)),
+        ("embed", {"granularity": "block"}, Scheme("int8", "block", WeightFormat(8, 128))),
+        ("tag", {"block_size": 64}, Scheme("int8", "block", WeightFormat(8, 64))),
+        ("embed", {"name": "int4", "asymmetric": True}, Scheme("int4", "block", WeightFormat(4, 64, True, "gptq"))),
+        ("generate", {}, Scheme("int8", "block", WeightFormat(8, 128))),
+        ("generate", {"granularity": "channel"}, Scheme("int8", "channel", INT8_PER_CHANNEL)),
+        (
+            "generate",
+            {"name": "int4", "algorithm": "rtn"},
+            Scheme("int4", "block", WeightFormat(4, 64, algorithm="rtn")),
+        ),
+        ("translate", {}, Scheme("int8", "channel", INT8_PER_CHANNEL)),
+        ("translate", {"granularity": "block"}, Scheme("int8", "block", WeightFormat(8, 128))),
+        (
+            "embed",
+            {"name": "int8-static", "method": "mse"},
+            Scheme("int8-static", "any", WeightFormat(8, ranges="mse")),
+        ),
         ("generate", {"name": "fp16"}, Scheme("fp16", "any", FLOAT16)),
     ],
 )
 def test_a_scheme_suits_the_task(task: str, options: dict[str, Any], expected: Scheme) -> None:
-    assert choose_scheme(task, **{"name": "int8", **options}) == expected
+    assert resolve_scheme(task, **{"name": "int8", **options}) == expected
 
 
 def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bundle: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.fidelity.agreement import PROMPTS, translation
 from edgebert_exporters.inference.graph_runner import open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import (
     MOST_TRANSLATIONS,
     TARGET_TOKENS,
@@ -25,7 +26,13 @@ from edgebert_exporters.inference.sample_texts import (
     to_batches,
     to_samples,
 )
-from edgebert_exporters.quantization.schemes import COLUMNS, CPU_REQUIREMENTS, Form, Scheme, scheme_of
+from edgebert_exporters.quantization.schemes import (
+    CPU_REQUIREMENTS,
+    INT8_PER_CHANNEL,
+    Scheme,
+    WeightFormat,
+    scheme_for_graph,
+)
 from edgebert_exporters.quantization.weight_discovery import weights
 from edgebert_exporters.verification.golden_sample import check_golden
 from edgebert_runtime import Bundle, Translator
@@ -42,7 +49,7 @@ ENCODER, DECODER = SIZES["encoder_layers"], SIZES["decoder_layers"]
 LINEARS = {"encoder": 4 * ENCODER + DECODER, "decoder": 6 * DECODER + 1}
 EVERY = sum(LINEARS.values())
 TABLE = "token_embedding.weight"
-POSITIONS = {f"{side}.embeddings.sinusoids": "a table of positions" for side in ("encoder", "decoder")}
+POSITIONS = {f"{side}.embeddings.sinusoids": "a position embedding" for side in ("encoder", "decoder")}
 TEXTS = [f"the {word} sat on a mat" for word in ("cat", "dog", "sun", "moon") * 4]
 
 
@@ -75,7 +82,7 @@ def test_every_product_is_quantized(form: str, translator_bundle: Maker) -> None
     assert made.manifest.weights.coverage == (EVERY, EVERY)
     assert made.manifest.weights.skipped == POSITIONS
     assert made.manifest.weights.cpu_requirements == CPU_REQUIREMENTS["channel"]  # for the sake of the encoder
-    assert made.manifest.report["coverage"]["tables"] == [TABLE]
+    assert made.manifest.report["coverage"]["embeddings"] == [TABLE]
     exact = Bundle.open(translator_bundle("cpu")).manifest
     assert (made.manifest.graphs, made.manifest.decoding) == (exact.graphs, exact.decoding)
     assert (made.manifest.settings, made.manifest.limits) == (exact.settings, exact.limits)
@@ -133,7 +140,7 @@ def test_tokens_agree_up_to_the_first_that_differs(monkeypatch: pytest.MonkeyPat
 def test_samples_are_translations_of_the_float32_model(translator_bundle: Maker) -> None:
     bundle = Bundle.open(translator_bundle("cpu"))
     sources = [[7, 3, 0], [2, 9, 4, 1, 0], [5, 0]] * 20
-    samples = to_samples(bundle, sources)
+    samples = to_samples(OpenedBundle(bundle), sources)
     assert [list(sample.ids) for sample in samples] == sources[:MOST_TRANSLATIONS]
     engine = Translator(bundle)
     asked: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
@@ -159,7 +166,7 @@ def test_excluded_weights_stay_in_both_graphs(translator_bundle: Maker, tmp_path
     left |= {f"decoder.layers.{layer}.cross_attention_key_value.weight" for layer in range(DECODER)}
     assert made.manifest.weights.skipped == POSITIONS | dict.fromkeys(left, "excluded by the user")
     assert made.manifest.weights.coverage == (EVERY - len(left), EVERY)
-    assert made.manifest.report["coverage"]["tables"] == []
+    assert made.manifest.report["coverage"]["embeddings"] == []
     floats = [{weight.name for weight in weights_of(made.path, graph)} for graph in LINEARS]
     assert set.union(*floats) == left | POSITIONS.keys()
     assert all(TABLE in names for names in floats)
@@ -176,9 +183,9 @@ def test_a_block_size_is_for_the_decoder(translator_bundle: Maker, tmp_path: Pat
     made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", block_size=16, calibration=TEXTS)
     products = [node for node in nodes(made.path, "decoder") if node.op_type == "MatMulNBits"]
     assert {node.attributes.get_int("block_size") for node in products} == {16}
-    few = Scheme("int4", "block", Form(4, 32))
-    assert scheme_of("encoder", few) == Scheme("int8", "channel", COLUMNS)
-    assert scheme_of("decoder", few) == few
+    few = Scheme("int4", "block", WeightFormat(4, 32))
+    assert scheme_for_graph("encoder", few) == Scheme("int8", "channel", INT8_PER_CHANNEL)
+    assert scheme_for_graph("decoder", few) == few
 
 
 def test_falling_short_leaves_nothing(translator_bundle: Maker, tmp_path: Path) -> None:

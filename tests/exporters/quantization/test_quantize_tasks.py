@@ -20,7 +20,7 @@ import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.quantization.blockwise import quantize_blocks
-from edgebert_exporters.quantization.embeddings import table_block
+from edgebert_exporters.quantization.embeddings import embedding_block
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 from tests.support.tiny import CONFIG, write_checkpoint
@@ -102,7 +102,7 @@ def test_a_tied_table_is_quantized_once(made: Make) -> None:
     unique = sum(array.nbytes for array in initializers(before).values())
     assert Counter(array.shape for array in initializers(before).values())[VOCAB, CONFIG["hidden_size"]] == 1
     assert unique < stored(before) < 1.1 * unique
-    assert after.manifest.report["coverage"]["tables"] == [TOKENS]
+    assert after.manifest.report["coverage"]["embeddings"] == [TOKENS]
     assert after.manifest.weights.coverage == (PRODUCTS + 1, PRODUCTS + 2)
     held = initializers(after)
     large = {name: array for name, array in held.items() if array.size >= VOCAB * CONFIG["hidden_size"]}
@@ -186,14 +186,16 @@ def test_layers_that_share_weights_still_do(made: Make) -> None:
 def test_widths_that_no_block_divides_stay_float32(made: Make) -> None:
     before, after = made(task="fill-mask", hidden_size=312, num_attention_heads=12)
     assert after.manifest.weights.skipped[TOKENS] == (
-        "a table with rows of 312 numbers, which no block of 16 or a larger power of two divides"
+        "an embedding with rows of 312 numbers, which no block of 16 or a larger power of two divides"
     )
     assert after.manifest.weights.coverage == (PRODUCTS + 1, PRODUCTS + 2)  # the hidden layer of the head is wide
     assert stored(after) < stored(before)
 
 
 def test_blocks_by_hand() -> None:
-    assert [table_block(dim) for dim in (768, 384, 64, 48, 16, 312, 8, 100, 1)] == [128, 128, 64, 16, 16] + [None] * 4
+    assert [embedding_block(dim) for dim in (768, 384, 64, 48, 16, 312, 8, 100, 1)] == [128, 128, 64, 16, 16] + [
+        None
+    ] * 4
     table = np.zeros((2, 32), np.float32)
     table[0, :3], table[1, 31] = (1.27, -1.27, 0.01), 127
     integers, scale, _ = quantize_blocks(table, 8, 32)

@@ -24,12 +24,17 @@ from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.inference.batch import Batch
 from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
 from edgebert_exporters.quantization.activation_ranges import METHODS, Histogram
-from edgebert_exporters.quantization.calibration import Largest, Observer, observe
-from edgebert_exporters.quantization.quantizer import Several
-from edgebert_exporters.quantization.schemes import COLUMNS
-from edgebert_exporters.quantization.static_qdq import rewrite_static, rewrite_static_table, static_factor
+from edgebert_exporters.quantization.calibration import (
+    AbsMaxObserver,
+    CompositeObserver,
+    Observer,
+    observe_graph,
+)
+from edgebert_exporters.quantization.schemes import INT8_PER_CHANNEL
+from edgebert_exporters.quantization.static_qdq import quantize_static, quantize_static_embedding, static_factor
 from edgebert_exporters.quantization.weight_discovery import linears
 from edgebert_exporters.quantization.weight_selection import make_plans
 from edgebert_runtime.bundle.reader import Bundle
@@ -45,27 +50,27 @@ def quantized(bundle: Bundle, batches: Sequence[Batch], method: str, folder: Pat
     """Write a copy of a bundle whose layers, and tables that a layer shares, are static; return its graphs."""
     shutil.copytree(bundle.path, folder)
     models = {name: ir.load(bundle.path / spec.file) for name, spec in bundle.manifest.graphs.items()}
-    plans = make_plans(models, [], True, COLUMNS)
+    plans = make_plans(models, [], True, INT8_PER_CHANNEL)
     for name, model in models.items():
         shared = [weight for weight in plans[name].weights if weight.linears]
-        largest = {linear.input_name: Largest() for weight in shared for linear in weight.linears}
-        observe(bundle.path, bundle.manifest, name, largest, batches)
+        largest = {linear.input_name: AbsMaxObserver() for weight in shared for linear in weight.linears}
+        observe_graph(OpenedBundle(bundle), name, largest, batches)
         channels = {name: seen.channels for name, seen in largest.items()}
-        factors = {w.name: None if w.tables else static_factor(w.linears, channels) for w in shared}
+        factors = {w.name: None if w.lookups else static_factor(w.linears, channels) for w in shared}
         seen = {weight.name: Histogram(factors[weight.name]) for weight in shared}
         shown: dict[str, list[Observer]] = {name: [] for name in largest}
         for weight in shared:
             for linear in weight.linears:
                 shown[linear.input_name].append(seen[weight.name])
-        shows = {name: Several(observers) for name, observers in shown.items()}
-        observe(bundle.path, bundle.manifest, name, shows, batches)
+        shows = {name: CompositeObserver(observers) for name, observers in shown.items()}
+        observe_graph(OpenedBundle(bundle), name, shows, batches)
         editor = GraphEditor(model)
         for weight in shared:
             limits = seen[weight.name].range_by(method)
-            if weight.tables:
-                rewrite_static_table(editor, weight, *limits)
+            if weight.lookups:
+                quantize_static_embedding(editor, weight, limits)
             else:
-                rewrite_static(editor, weight.linears, *limits, factors[weight.name])
+                quantize_static(editor, weight.linears, limits, factors[weight.name])
         RemoveUnusedNodesPass()(model)
         ir.save(ir.external_data.load_to_model(model), folder / bundle.manifest.graphs[name].file)
     return models
@@ -138,7 +143,7 @@ def test_calibration_has_the_same_memory_for_any_number_of_texts(toy: Callable[[
         batches, _ = toy_batches(count, seed=3)
         seen = {linear.input_name: Histogram() for linear in linears(model)}
         tracemalloc.start()
-        observe(bundle.path, bundle.manifest, "model", seen, batches)
+        observe_graph(OpenedBundle(bundle), "model", seen, batches)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]
@@ -167,7 +172,9 @@ def test_portable_bundles_stay_portable(
         folder = ways[kind]()
     bundle = Bundle.open(folder)
     inputs = interface(bundle.manifest).input_names
-    batches = [batch for _, batch in to_batches(to_samples(bundle, sample_rows(bundle, None)[:12]), inputs)]
+    batches = [
+        batch for _, batch in to_batches(to_samples(OpenedBundle(bundle), sample_rows(bundle, None)[:12]), inputs)
+    ]
     models = quantized(bundle, batches, "min-max", tmp_path / "static")
     for model in models.values():
         assert {node.domain for node in model.graph} == {""}

@@ -18,13 +18,13 @@ from hypothesis.extra.numpy import arrays
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert_exporters.graphs.graph_editor import GraphEditor
-from edgebert_exporters.quantization.activation_ranges import Histogram, uint8_steps
+from edgebert_exporters.quantization.activation_ranges import Histogram, uint8_params
 from edgebert_exporters.quantization.static_qdq import (
-    MOST_BIAS,
+    MAX_BIAS,
     capping,
-    rewrite_static,
-    rewrite_static_table,
-    static_columns,
+    quantize_static,
+    quantize_static_embedding,
+    to_static_int8,
 )
 from edgebert_exporters.quantization.weight_discovery import linears, weights
 
@@ -68,8 +68,8 @@ def operators(model: ir.Model) -> Counter[str]:
 
 def by_hand(x: Floats, weight: Floats, bias: Floats | None, low: float, high: float) -> npt.NDArray[np.float64]:
     """Multiply as the integer kernels do."""
-    step, zero = uint8_steps(low, high)
-    integers, scale = static_columns(weight, step, [] if bias is None else [bias])
+    step, zero = uint8_params(low, high)
+    integers, scale = to_static_int8(weight, step, [] if bias is None else [bias])
     whole = np.clip(np.rint(x / np.float32(step)) + zero, 0, 255).astype(np.int64) - zero
     units = scale.astype(np.float64) * step
     biased = 0 if bias is None else np.rint(bias / units)
@@ -91,7 +91,7 @@ def test_a_layer_is_one_integer_kernel(kind: str, biased: bool, limits: tuple[fl
     bias = rng.standard_normal(20).astype(np.float32) if biased else None
     x = (3 * rng.standard_normal((300, 48))).astype(np.float32)  # some of which are cut off
     model = layer(kind, weight, bias)
-    rewrite_static(GraphEditor(model), list(linears(model)), *limits)
+    quantize_static(GraphEditor(model), list(linears(model)), limits, None)
     RemoveUnusedNodesPass()(model)
     assert {node.domain for node in model.graph} == {""}
     session = opened(model, tmp_path / "optimized.onnx")
@@ -112,7 +112,7 @@ def test_layers_that_share_a_weight_have_one() -> None:
     first = next(linear for linear in linears(model))
     second = ir.node("Gemm", [first.input, *first.node.inputs[1:]], attributes={"transB": 1})
     model.graph.append(second)
-    rewrite_static(GraphEditor(model), list(linears(model)), -1, 1)
+    quantize_static(GraphEditor(model), list(linears(model)), (-1, 1), None)
     RemoveUnusedNodesPass()(model)
     arrays = [v.const_value.numpy() for v in model.graph.initializers.values() if v.const_value is not None]
     assert [array.dtype.name for array in arrays if array.size == weight.size] == ["int8"]
@@ -126,7 +126,7 @@ def test_a_bias_always_fits() -> None:
     bias = np.array([3, -5, 7, 1e-3], np.float32)
     x = (rng.standard_normal((9, 32)) * 1e-4).astype(np.float32)
     model = layer("Gemm", weight, bias)
-    rewrite_static(GraphEditor(model), list(linears(model)), -4e-4, 4e-4)
+    quantize_static(GraphEditor(model), list(linears(model)), (-4e-4, 4e-4), None)
     found = opened(model).run(None, {"x": x})[0]
     exact = x.astype(np.float64) @ weight + bias
     np.testing.assert_allclose(found[:, :2], exact[:, :2], rtol=1e-6)
@@ -139,11 +139,11 @@ def test_a_bias_always_fits() -> None:
     st.floats(1e-6, 10),
 )
 def test_columns_are_off_by_half_a_step_at_most(weight: Floats, bias: Floats, step: float) -> None:
-    integers, scale = static_columns(weight, step, [bias])
+    integers, scale = to_static_int8(weight, step, [bias])
     assert scale.dtype == np.float32
     assert integers.min() >= -127
     assert (np.abs(integers * scale.astype(np.float64) - weight) <= scale * 0.5001).all()
-    assert (np.abs(bias) <= scale.astype(np.float64) * step * MOST_BIAS * 1.001 + 1e-30).all()
+    assert (np.abs(bias) <= scale.astype(np.float64) * step * MAX_BIAS * 1.001 + 1e-30).all()
 
 
 def test_a_bias_that_is_computed_is_added() -> None:
@@ -152,7 +152,7 @@ def test_a_bias_that_is_computed_is_added() -> None:
     doubled = ir.node("Add", [linear.bias, linear.bias])
     model.graph.insert_before(linear.node, doubled)
     linear.node.replace_input_with(2, doubled.outputs[0])
-    rewrite_static(GraphEditor(model), list(linears(model)), 0, 255)
+    quantize_static(GraphEditor(model), list(linears(model)), (0, 255), None)
     found = opened(model).run(None, {"x": np.array([[0, 1, 100, 255]], np.float32)})[0]
     np.testing.assert_allclose(found, [[2, 3, 102, 257]], rtol=1e-5)
 
@@ -172,8 +172,8 @@ def test_a_factor_makes_a_large_channel_cost_the_others_less() -> None:
     errors = []
     for factor in (None, capping(np.abs(x).max(0))):
         model, seen = layer("Gemm", weight, None), Histogram(factor)
-        seen.look(x)
-        rewrite_static(GraphEditor(model), list(linears(model)), *seen.range_by("min-max"), factor)
+        seen.observe(x)
+        quantize_static(GraphEditor(model), list(linears(model)), seen.range_by("min-max"), factor)
         errors.append(np.abs(opened(model).run(None, {"x": x})[0] - x @ weight).mean())
     assert errors[1] < 0.5 * errors[0]
 
@@ -190,7 +190,7 @@ def test_a_table_serves_lookup_and_product() -> None:
     outputs = [*product.outputs, *found.outputs]
     body = ir.Graph([ids], outputs, nodes=[found, product], initializers=[held], opset_imports={"": 21}, name="g")
     model = ir.Model(body, ir_version=10)
-    rewrite_static_table(GraphEditor(model), weights(model)["t"], float(weight.min()), float(weight.max()))
+    quantize_static_embedding(GraphEditor(model), weights(model)["t"], (float(weight.min()), float(weight.max())))
     RemoveUnusedNodesPass()(model)
     logits, rows = opened(model).run(None, {"x": np.arange(50)})
     assert (np.abs(rows - weight).max(1) <= np.abs(weight).max(1) / 254 * 1.001).all()

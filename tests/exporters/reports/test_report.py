@@ -12,10 +12,11 @@ import onnx_ir as ir
 import pytest
 
 import edgebert_exporters.reports.report as report_module
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import sample_rows, to_samples
 from edgebert_exporters.progress import silent
 from edgebert_exporters.reports.labelled_examples import read_examples
-from edgebert_exporters.reports.report import bytes_by_kind, complete_report, kind_of, load, sizes
+from edgebert_exporters.reports.report import bytes_by_kind, complete_report, kind_of, sizes
 from edgebert_exporters.reports.thresholds import Gates, advice, slowdown
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
@@ -63,7 +64,7 @@ def test_weights_that_are_the_same_count_once() -> None:
 @pytest.mark.parametrize("task", ["classify", "generate", "translate", "fill-mask"])
 def test_kinds_add_up_to_all_weights(task: str, task_bundle: Callable[[str], Path]) -> None:
     bundle = Bundle.open(task_bundle(task))
-    found = bytes_by_kind(load(bundle))
+    found = bytes_by_kind(OpenedBundle(bundle).graphs.values())
     assert sum(found.values()) == bundle.manifest.weights.bytes
     assert found["layers"] > found["other"]
     assert (found["head"] > 0) == (task in ("classify", "fill-mask"))
@@ -77,8 +78,8 @@ def test_a_report_has_every_part(
 ) -> None:
     monkeypatch.setattr(report_module, "TURNS", 1)
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat"}\n{"text": "sun"}\n')
-    source, made = Bundle.open(task_bundle("generate")), Bundle.open(decoder_bundle("int8"))
-    samples, seen = to_samples(source, sample_rows(source, None)[1::2]), list[str]()
+    source, made = OpenedBundle.open(task_bundle("generate")), OpenedBundle.open(decoder_bundle("int8"))
+    samples, seen = to_samples(source, sample_rows(source.bundle, None)[1::2]), list[str]()
     examples = read_examples(tmp_path / "a.jsonl", source.manifest)
     about = {"scheme": "int8", "granularity": "block"}
     found = complete_report(about, source, made, samples, examples, lambda step, done, total: seen.append(step))
@@ -98,7 +99,7 @@ def test_a_report_has_every_part(
 
 
 def test_kinds_of_both_sides(fp32_bundle: Path, int8_bundle: Path) -> None:
-    source, made = Bundle.open(fp32_bundle), Bundle.open(int8_bundle)
+    source, made = OpenedBundle.open(fp32_bundle), OpenedBundle.open(int8_bundle)
     found = sizes(source, made)
     for side, bundle in (("before", source), ("after", made)):
         assert sum(both[side] for both in found["kinds"].values()) == bundle.manifest.weights.bytes
