@@ -153,7 +153,7 @@ def test_both_sides_of_a_translation_are_described() -> None:
     config = {"hidden_size": 8, "encoder_layers": 6, "decoder_layers": 3, "decoder_vocab_size": 41}
     made: dict[str, Any] = {
         "edgebert_version": "0",
-        "format_version": 1,
+        "format_version": 2,
         "weights": SimpleNamespace(cpu_requirements="any"),
     }
     given = bundle(task="translate", limits=Limits(32000, 512, 512), config=config, **made)

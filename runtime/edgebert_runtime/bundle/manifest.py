@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from edgebert_runtime.errors import BundleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST_NAME = "edgebert.json"
 
 T = TypeVar("T")
@@ -133,11 +133,15 @@ class Manifest:
             raise BundleError(f"{MANIFEST_NAME} is not valid JSON ({error}); export the bundle again") from error
         if not isinstance(data, dict) or "format_version" not in data:
             raise BundleError(f"{MANIFEST_NAME} has no format_version: not an edgebert bundle")
-        if data["format_version"] != FORMAT_VERSION:
+        version = data["format_version"]
+        if version != FORMAT_VERSION:
+            older = type(version) is int and version < FORMAT_VERSION
+            remedy = (
+                "export it again with this version" if older else "install that version, or export again with this one"
+            )
             raise BundleError(
-                f"{MANIFEST_NAME} has format_version {data['format_version']!r}, this edgebert reads "
-                f"{FORMAT_VERSION}; it was written by edgebert {data.get('edgebert_version', '?')}: "
-                "install that version, or export again with this one"
+                f"{MANIFEST_NAME} has format_version {version!r:.60}, this edgebert reads {FORMAT_VERSION}; "
+                f"it was written by edgebert {data.get('edgebert_version', '?')}: {remedy}"
             )
         manifest: Manifest = build(cls, data, MANIFEST_NAME)
         return manifest

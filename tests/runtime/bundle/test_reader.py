@@ -124,8 +124,13 @@ def drop(*path: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("format_version", value=2), "format_version 2, this edgebert reads 1; it was written by edgebert 0.1.0"),
-        (put("format_version", value="1"), "format_version '1'"),
+        (
+            put("format_version", value=1),
+            "format_version 1, this edgebert reads 2; it was written by edgebert 0.1.0: "
+            "export it again with this version$",
+        ),
+        (put("format_version", value=3), "format_version 3, .* install that version, or export again with this one$"),
+        (put("format_version", value="2"), "format_version '2'"),
         (drop("format_version"), "no format_version"),
         (put("surprise", value=1), r"unknown entries \['surprise'\]"),
         (drop("task"), r"lacks \['task'\]"),
