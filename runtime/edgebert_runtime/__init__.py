@@ -14,7 +14,7 @@ from edgebert_runtime import errors
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.decoders.scoring import Scored
 from edgebert_runtime.errors import BundleError, EdgebertError
-from edgebert_runtime.session.session import importing
+from edgebert_runtime.session.session import preload_imports
 from edgebert_runtime.tasks.answerer import Answer, Answerer
 from edgebert_runtime.tasks.classifier import Classification, Classifier
 from edgebert_runtime.tasks.embedder import Embedder, EmbedResult
@@ -83,7 +83,7 @@ def load(
         DeviceError: if the device cannot be had.
     """
     with contextlib.ExitStack() as until_checked:
-        with importing():
+        with preload_imports():
             bundle = until_checked.enter_context(opening(folder, verify))
         task = bundle.manifest.task
         if task not in ENGINES:

@@ -31,7 +31,7 @@ def strip(text: str, start: int, end: int) -> tuple[int, int]:
     return start, start + len(inside.rstrip())
 
 
-def snap(text: str, start: int, end: int) -> tuple[int, int]:
+def trim_to_graphemes(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the span without white space at its ends, and with the marks that belong to its characters.
 
     Tokenizers count a space before a word to it, forget accents that they dropped, and split what looks like one
@@ -65,7 +65,7 @@ def attached(text: str, place: int) -> bool:
     return any(low <= char <= high for low, high in TRAILING_RANGES)
 
 
-def origins(text: str, read: str) -> Sequence[int]:
+def original_offsets(text: str, read: str) -> Sequence[int]:
     """Return where in ``text`` each character of ``read``, and its end, stood before lone surrogates were replaced.
 
     Two surrogates that make a character together have become one.
@@ -79,7 +79,7 @@ def origins(text: str, read: str) -> Sequence[int]:
     return [*places, place]
 
 
-def divide(
+def word_keys(
     text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> Sequence[int | tuple[int, int] | None]:
     """Return a key of each token that is equal for the tokens of a word: one of the tokenizer's words.

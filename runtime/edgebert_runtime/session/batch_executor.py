@@ -64,7 +64,7 @@ class Workers:
         Raises:
             EdgebertError: out of the function returned, if a batch fails.
         """
-        side_by_side = self.bulk(tokens) if tokens > budget else None
+        side_by_side = self.parallel_session(tokens) if tokens > budget else None
         if side_by_side is None:
             batches = plan(budget)
             return lambda: self.serial(batches, compute)
@@ -77,7 +77,7 @@ class Workers:
         for batch in batches:
             compute(self.session, batch)
 
-    def bulk(self, tokens: int) -> tuple[Session, ThreadPoolExecutor] | None:
+    def parallel_session(self, tokens: int) -> tuple[Session, ThreadPoolExecutor] | None:
         """Return what computes batches side by side, opened when it is time; None where it does not pay."""
         if not self.may_open_second:
             return None

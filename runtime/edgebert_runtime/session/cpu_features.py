@@ -9,7 +9,7 @@ CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}
 
 
-def saturates(cpuinfo: Path = CPUINFO, machine: str | None = None) -> bool:
+def int8_products_saturate(cpuinfo: Path = CPUINFO, machine: str | None = None) -> bool:
     """Tell whether sums of products of 8-bit numbers may saturate on this CPU, and so be silently wrong.
 
     They do on x86-64 without VNNI: its instructions add two products of unsigned and signed bytes in 16 bits. Where

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edgebert_runtime.errors import DeviceError, ForkError
 from edgebert_runtime.inputs.validation import check_whole
-from edgebert_runtime.session.cpu_features import saturates
+from edgebert_runtime.session.cpu_features import int8_products_saturate
 from edgebert_runtime.session.error_messages import explain_cuda, explain_open, explain_run, no_onnxruntime
 from edgebert_runtime.session.thread_count import available_threads
 
@@ -136,7 +136,7 @@ def import_onnxruntime() -> Any:
 
 
 @contextlib.contextmanager
-def importing() -> Iterator[None]:
+def preload_imports() -> Iterator[None]:
     """Import onnxruntime and tokenizers on another thread meanwhile: reading files and hashing leave it the time."""
 
     def imports() -> None:
@@ -169,7 +169,7 @@ def session_options(onnxruntime: Any, threads: int) -> Any:
     # Memory patterns are kept for every shape seen: memory grows without end when lengths vary.
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.spin_duration_us", "200")
-    if saturates():
+    if int8_products_saturate():
         # Exact 8-bit products. With VNNI they are exact anyway, and this would make them three times slower.
         options.add_session_config_entry("session.x64quantprecision", "1")
     return options
@@ -219,7 +219,7 @@ def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
         raise explain_cuda(f"cuda:{index}", error) from error
     if CUDA not in inner.get_providers():
         raise explain_cuda(f"cuda:{index}", None)
-    if stranded := heavy_on_cpu(inner):
+    if stranded := compute_nodes_on_cpu(inner):
         raise DeviceError(
             f"{file} was not made for cuda: {', '.join(stranded)} would run on the CPU",
             hint="export with {target}, or use {device}",
@@ -234,7 +234,7 @@ def preload(onnxruntime: Any) -> None:
         onnxruntime.preload_dlls()
 
 
-def heavy_on_cpu(inner: Any) -> list[str]:
+def compute_nodes_on_cpu(inner: Any) -> list[str]:
     """Return the types of working operators that ONNX Runtime gave to the CPU."""
     return sorted(
         {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert_runtime.inputs.character_spans import divide, snap
+from edgebert_runtime.inputs.character_spans import trim_to_graphemes, word_keys
 from edgebert_runtime.tasks.entity_aggregation import group
 
 Doubles = NDArray[np.float64]
@@ -39,12 +39,12 @@ class Words:
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """Return the characters from one word to another; none if they are white space."""
-        return snap(self.text, self.offsets[self.runs[first][0]][0], self.offsets[self.runs[last][1]][1])
+        return trim_to_graphemes(self.text, self.offsets[self.runs[first][0]][0], self.offsets[self.runs[last][1]][1])
 
 
 def read_words(text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]) -> Words:
     """Group the tokens of a text into its words."""
-    runs = group(divide(text, word_ids, offsets))
+    runs = group(word_keys(text, word_ids, offsets))
     lengths = [last - first + 1 for first, last in runs]
     return Words(text, offsets, np.repeat(np.arange(len(runs)), lengths), runs)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgebert_runtime.errors import BundleError, InputError, LimitError
-from edgebert_runtime.inputs.character_spans import origins
+from edgebert_runtime.inputs.character_spans import original_offsets
 from edgebert_runtime.inputs.validation import check_text, check_whole, iterate
 from edgebert_runtime.tasks.answer_spans import Ends, Span, no_answer, normalizer, read_words, search
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
@@ -189,6 +189,6 @@ def read_pair(item: object, index: int) -> tuple[str, str]:
 
 def locate(spans: Iterable[Span], total: float, context: str, read: str) -> list[Answer]:
     """Turn spans of what was ``read`` into answers out of the ``context``, by ``total`` scored as probabilities."""
-    origin = origins(context, read)
+    origin = original_offsets(context, read)
     places = [(min(1.0, math.exp(-span.badness - total)), origin[span.start], origin[span.end]) for span in spans]
     return [Answer(context[start:end], score, start, end) for score, start, end in places]

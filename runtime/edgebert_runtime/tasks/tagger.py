@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs.character_spans import origins, snap
+from edgebert_runtime.inputs.character_spans import original_offsets, trim_to_graphemes
 from edgebert_runtime.inputs.validation import check_choice, check_text, iterate, refuse
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS, Found, Judged, find, judge, read_scheme, stitch
@@ -132,10 +132,10 @@ def locate(entities: Iterable[Found], offsets: Sequence[tuple[int, int]], text: 
 
     An entity of nothing but white space is none.
     """
-    origin = origins(text, read)
+    origin = original_offsets(text, read)
     located = []
     for name, score, first, last in entities:
-        start, end = snap(read, offsets[first][0], offsets[last][1])
+        start, end = trim_to_graphemes(read, offsets[first][0], offsets[last][1])
         if start < end:
             start, end = origin[start], origin[end]
             located.append(Entity(name, score, start, end, text[start:end]))

@@ -10,7 +10,13 @@ import regex  # type: ignore[import-untyped]
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgebert_runtime.inputs.character_spans import attached, divide, origins, plan_windows, snap
+from edgebert_runtime.inputs.character_spans import (
+    attached,
+    original_offsets,
+    plan_windows,
+    trim_to_graphemes,
+    word_keys,
+)
 from edgebert_runtime.inputs.validation import check_text
 from tests.runtime.fakes import KINDS
 from tests.support.work import lines_run
@@ -51,7 +57,7 @@ TEXT = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
     ],
 )
 def test_snaps_to_what_a_reader_sees(text: str, span: tuple[int, int], expected: str) -> None:
-    start, end = snap(text, *span)
+    start, end = trim_to_graphemes(text, *span)
     assert text[start:end] == expected
 
 
@@ -59,7 +65,7 @@ def test_snaps_to_what_a_reader_sees(text: str, span: tuple[int, int], expected:
 @settings(max_examples=150, deadline=None)
 def test_no_span_cuts_a_grapheme(text: str, places: tuple[int, int]) -> None:
     start, end = sorted(min(place, len(text)) for place in places)
-    start, end = snap(text, start, end)
+    start, end = trim_to_graphemes(text, start, end)
     for cluster in regex.finditer(r"\X", text):
         if start < end and cluster.start() < end and start < cluster.end() and not cluster[0][0].isspace():
             assert start <= cluster.start()
@@ -90,7 +96,7 @@ def test_spans_of_tokens(tokenizer: Any, text: str, data: Any) -> None:
     for first in range(len(offsets)):
         last = first if data is None else data.draw(st.integers(first, len(offsets) - 1))
         low, high = offsets[first][0], offsets[last][1]
-        start, end = snap(text, low, high)
+        start, end = trim_to_graphemes(text, low, high)
         assert 0 <= start <= end <= len(text)
         assert text[low:high].strip() in text[start:end]
         if start == end:
@@ -107,16 +113,16 @@ def test_spans_of_tokens(tokenizer: Any, text: str, data: Any) -> None:
 def test_no_text_makes_it_look_far(mark: str) -> None:
     text = "a" + mark * 100_000
     for place in range(50_000, 50_200):
-        start, end = snap(text, place, place + 1)
+        start, end = trim_to_graphemes(text, place, place + 1)
         assert place - 64 <= start <= end <= place + 65
-    assert lines_run(lambda: snap(text, 50_000, 50_001)) < 64 * 40
+    assert lines_run(lambda: trim_to_graphemes(text, 50_000, 50_001)) < 64 * 40
 
 
 @given(st.lists(st.sampled_from(["a", "\ud83d", "\ude00", "😀", "日", "\ud800", "\udfff", "\ufeff"]), max_size=12))
 def test_origins_of_replaced_surrogates(pieces: list[str]) -> None:
     text = "".join(pieces)
     read = check_text(text, 0, "replace")
-    places = origins(text, read)
+    places = original_offsets(text, read)
     assert len(places) == len(read) + 1
     assert (places[0], places[-1]) == (0, len(text))
     for index, char in enumerate(read):
@@ -134,13 +140,13 @@ def test_origins_of_replaced_surrogates(pieces: list[str]) -> None:
 )
 def test_words_of_scripts_with_and_without_spaces(text: str, offsets: list[Any], words: list[str]) -> None:
     word_ids = [text[:start].count(" ") for start, _ in offsets]
-    keys = divide(text, word_ids, offsets)
+    keys = word_keys(text, word_ids, offsets)
     places: dict[Any, list[int]] = {}
     for key, offset in zip(keys, offsets, strict=True):
         places.setdefault(key, []).extend(offset)
     assert [text[min(place) : max(place)] for place in places.values()] == words
     assert None not in keys
-    assert list(divide(text, [None] * len(offsets), offsets)) == [None] * len(offsets)
+    assert list(word_keys(text, [None] * len(offsets), offsets)) == [None] * len(offsets)
 
 
 @given(length=st.integers(0, 200), size=st.integers(1, 40), data=st.data())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgebert_runtime.session.cpu_features import saturates
+from edgebert_runtime.session.cpu_features import int8_products_saturate
 
 INFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu sse2 {} rdtscp\nbugs\t\t:\n\nprocessor\t: 1\n"
 
@@ -18,15 +18,15 @@ INFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu sse2 {} rdtscp\nb
 @pytest.mark.parametrize("machine", ["x86_64", "AMD64"])
 def test_x86(tmp_path: Path, flags: str, expected: bool, machine: str) -> None:
     (tmp_path / "cpuinfo").write_text(INFO.format(flags))
-    assert saturates(tmp_path / "cpuinfo", machine) is expected
+    assert int8_products_saturate(tmp_path / "cpuinfo", machine) is expected
 
 
 def test_x86_that_does_not_say(tmp_path: Path) -> None:
-    assert saturates(tmp_path / "none", "x86_64")
+    assert int8_products_saturate(tmp_path / "none", "x86_64")
     (tmp_path / "cpuinfo").write_text("")
-    assert saturates(tmp_path / "cpuinfo", "x86_64")
+    assert int8_products_saturate(tmp_path / "cpuinfo", "x86_64")
 
 
 @pytest.mark.parametrize("machine", ["aarch64", "arm64", "riscv64", "ppc64le"])
 def test_others_do_not(tmp_path: Path, machine: str) -> None:
-    assert not saturates(tmp_path / "none", machine)
+    assert not int8_products_saturate(tmp_path / "none", machine)

@@ -104,7 +104,7 @@ def test_cpu(folder: Path) -> None:
 @pytest.mark.parametrize("saturating", [True, False])
 def test_options_reach_the_session(folder: Path, monkeypatch: pytest.MonkeyPatch, saturating: bool) -> None:
     fake = use(monkeypatch, FakeOnnxRuntime())
-    monkeypatch.setattr(session, "saturates", lambda: saturating)
+    monkeypatch.setattr(session, "int8_products_saturate", lambda: saturating)
     open_session(folder / "model.onnx", threads=3)
     options, providers = fake.opened[0]
     assert providers == ["CPUExecutionProvider"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime import Answer, Answerer
-from edgebert_runtime.inputs.character_spans import plan_windows, snap
+from edgebert_runtime.inputs.character_spans import plan_windows, trim_to_graphemes
 from edgebert_runtime.tasks.answer_spans import normalizer, read_words, search
 from tests.runtime.fakes import KINDS, RowSession, both, make_answerer
 from tests.support.work import lines_run
@@ -40,7 +40,7 @@ def search_everything(
                 left, right = tokens.word_ids.index(tokens.word_ids[i]), j
                 while right + 1 < len(tokens.ids) and tokens.word_ids[right + 1] == tokens.word_ids[j]:
                     right += 1
-                start, end = snap(context, tokens.offsets[left][0], tokens.offsets[right][1])
+                start, end = trim_to_graphemes(context, tokens.offsets[left][0], tokens.offsets[right][1])
                 score = float(table[1 + i - first, 0] * table[1 + j - first, 1])
                 if start < end:
                     found[start, end] = max(found.get((start, end), 0.0), score)
