@@ -29,6 +29,7 @@ from edgebert.checkpoints.tokenizers.vocab_files import (
     build_gpt2,
     build_roberta,
     build_wordpiece,
+    has_upper_case,
 )
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
@@ -37,11 +38,13 @@ READY = "tokenizer.json"
 VOCABULARY = "vocab.txt"
 SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
+CONFIG = "config.json"
 PIECES = "vocab.json"
 MERGES = "merges.txt"
 OTHERS = ("sentencepiece.bpe.model", "spiece.model", "tokenizer.model")
 MAX_BYTES = 100_000_000
 MAX_SETTINGS_BYTES = 16 << 20
+NAMED_BY = ""  # the key of our own under which the settings say which file names the class
 LONGEST = 1 << 24  # a larger model_max_length means that there is none
 FLAGS = ("add_prefix_space", "trim_offsets", "add_bos_token")
 SWITCHES = {
@@ -49,6 +52,10 @@ SWITCHES = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
+# Model types whose tokenizer is BERT's unless a file names another.
+WORDPIECE_TYPES = ("bert", "distilbert", "electra")
+# Keys of a tokenizer that splits texts into words in another way than BERT, with the values that do not.
+WORD_SPLITTERS = {"word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece")}
 PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in hardly any vocabulary
 
 
@@ -142,6 +149,11 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
     for name in (SPECIALS, SETTINGS):
         if folder.has(name):
             settings |= folder.json(name, cap=MAX_SETTINGS_BYTES)
+    config = folder.json(CONFIG) if folder.has(CONFIG) else {}
+    if settings.get("tokenizer_class") is None and isinstance(config.get("tokenizer_class"), str):
+        settings |= {"tokenizer_class": config["tokenizer_class"], NAMED_BY: CONFIG}
+    elif settings.get("tokenizer_class") is None and config.get("model_type") in WORDPIECE_TYPES:
+        settings["tokenizer_class"] = WORDPIECE_CLASSES[0]
     for key in (*SPECIAL_TOKENS, *GPT2_TOKENS):
         if isinstance(settings.get(key), dict):
             settings[key] = settings[key].get("content")
@@ -167,6 +179,10 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any], name: str) ->
                 former = f"{name} has {ours}={normalizer.get(ours)}"
                 notes.append(f"{former}, {SETTINGS} has {key}={settings[key]} and is followed")
                 normalizer[ours] = settings[key]
+        if "do_lower_case" not in settings and normalizer.get("lowercase") is False:
+            notes.append(
+                f"{SETTINGS} does not say do_lower_case; took false as {name} has it, where transformers 5 takes true"
+            )
     return data, notes
 
 
@@ -187,16 +203,27 @@ def build_pieces(
 def build_words(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Build the tokenizer of BERT from vocab.txt, with notes."""
     check_class(settings, WORDPIECE_CLASSES, VOCABULARY)
-    made = build_wordpiece(folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), settings)
-    notes = [] if "do_lower_case" in settings else [f"{SETTINGS} does not say do_lower_case; took true, as BERT does"]
-    return json.loads(made.to_str()), notes
+    text, notes = folder.text(VOCABULARY, MAX_BYTES, drop_mark=True), []
+    if "do_lower_case" not in settings:
+        cased = has_upper_case(text)
+        settings = {**settings, "do_lower_case": not cased}
+        reason = f"took false, since {VOCABULARY} has words in upper case; transformers takes true"
+        notes.append(f"{SETTINGS} does not say do_lower_case; {reason if cased else 'took true, as BERT does'}")
+    return json.loads(build_wordpiece(text, settings).to_str()), notes
 
 
 def check_class(settings: dict[str, Any], classes: tuple[str, ...], source: str) -> None:
     """Refuse a tokenizer of another class than those that can be built from ``source``."""
     kind = settings.get("tokenizer_class")
     if kind is not None and kind not in classes:
-        raise TokenizerError(f"{SETTINGS}: {kind!r:.80} cannot be built from {source}; save the tokenizer as {READY}")
+        file = settings.get(NAMED_BY, SETTINGS)
+        raise TokenizerError(f"{file}: {kind!r:.80} cannot be built from {source}; save the tokenizer as {READY}")
+    for key, usual in WORD_SPLITTERS.items():
+        if settings.get(key) not in usual:
+            raise TokenizerError(
+                f"{SETTINGS}: {key}={settings[key]!r:.60} splits texts in a way that cannot be built from {source}; "
+                f"save the tokenizer as {READY}"
+            )
 
 
 def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:

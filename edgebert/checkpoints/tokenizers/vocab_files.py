@@ -85,6 +85,11 @@ def parse_vocabulary(text: str) -> dict[str, int]:
     return vocabulary
 
 
+def has_upper_case(text: str) -> bool:
+    """Say whether the text of vocab.txt has a word in upper case, special tokens in brackets aside."""
+    return any(token != token.lower() and not token.startswith(("[", "<")) for token in text.split())
+
+
 def special_names(
     settings: dict[str, Any], usual: Mapping[str, str], vocabulary: Mapping[str, int], source: str
 ) -> dict[str, str]:
