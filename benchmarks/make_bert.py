@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from edgebert.checkpoints.config.name_tables import BERT_FIELDS
 from edgebert.checkpoints.weights.name_mapping import to_published
+from edgebert.models.bert.checkpoint_names import BERT_FIELDS
 from edgebert.models.bert.model import Bert, BertConfig
 
 CONFIG = BertConfig(

@@ -21,8 +21,8 @@ import torch
 
 import edgebert
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert.heads import SentenceEncoder
 from edgebert.models.bert.model import Bert
+from edgebert.models.pooling import SentenceEncoder
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 HERE = Path(__file__).parent

@@ -31,7 +31,8 @@ from torch.nn import functional
 
 from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config
 from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
 
 HERE = Path(__file__).parent

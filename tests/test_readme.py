@@ -115,7 +115,7 @@ def test_the_table_of_models_has_every_type_with_its_tasks() -> None:
     assert set(types) == set(MODEL_TYPES)
     encoder = {name for name, spec in TASKS.items() if not spec.generative}
     for name, (_, _, tasks) in types.items():
-        expected = {MODEL_TYPES[name].bare, *HEADS[name]}
+        expected = {MODEL_TYPES[name].headless_task, *HEADS[name]}
         if tasks.startswith("the first eight"):
             assert expected == encoder, name
         elif tasks.startswith("the same without"):

@@ -36,10 +36,12 @@ from edgebert import (
     Translator,
 )
 from edgebert.checkpoints import Checkpoint, open_checkpoint
-from edgebert.models.bert.heads import HeadConfig, HeadedBert, SentenceEncoder
+from edgebert.models.bert.heads import HeadConfig, HeadedBert
 from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.elmo.model import Elmo, ElmoConfig
-from edgebert.models.gpt2.model import Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2Config
+from edgebert.models.pooling import SentenceEncoder
 from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 from edgebert_exporters import export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure

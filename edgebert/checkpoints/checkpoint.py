@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from edgebert.checkpoints.config.config_reader import ModelConfig, read_config
 from edgebert.checkpoints.config.generation_config import read_decoding
-from edgebert.checkpoints.config.head_tables import POOLER, HeadNames
+from edgebert.checkpoints.config.head_tables import POOLER
 from edgebert.checkpoints.config.model_factory import Config, Reference
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
@@ -25,6 +25,7 @@ from edgebert.checkpoints.tokenizers.translation import read_tokenizers
 from edgebert.checkpoints.weights.name_mapping import canonical
 from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_weights, fit, load
 from edgebert.models.bert.heads import HeadConfig
+from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
 from edgebert_runtime.task_specs import TASKS
@@ -79,7 +80,7 @@ class Checkpoint:
     def load_model(self) -> Reference:
         """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
 
-        For generate it is a :class:`~edgebert.models.gpt2.model.Gpt2LanguageModel`, for translate a
+        For generate it is a :class:`~edgebert.models.gpt2.heads.Gpt2LanguageModel`, for translate a
         :class:`~edgebert.models.seq2seq.model.Seq2Seq`.
 
         Raises:
@@ -150,7 +151,6 @@ def assemble(
     tokenizer, target = texts.source, texts.target
     default, shortened = text_length(config.model, found.task, sentence, tokenizer)
     notes = [
-        *config.notes,
         *tokenizer.notes,
         *(target.notes if target else ()),
         *sentence.notes,
@@ -203,7 +203,7 @@ def read_texts(
         return Texts(read_tokenizer(folder, None, lowercase), None, {})
     model, name = config.model, config.model_type
     if not isinstance(model, Seq2SeqConfig):
-        return Texts(read_tokenizer(folder, model.vocab_size, lowercase, MODEL_TYPES[name].plain), None, {})
+        return Texts(read_tokenizer(folder, model.vocab_size, lowercase, MODEL_TYPES[name].no_special_tokens), None, {})
     first = [decoding.get(option) for option in ("forced_bos_token_id", "decoder_start_token_id")]
     found = read_tokenizers(folder, name, model.vocab_size, model.decoder_vocab_size, first)
     settings = {option: getattr(found, option) for option in LANGUAGE_SETTINGS}

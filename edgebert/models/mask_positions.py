@@ -42,7 +42,7 @@ def last_rows(mask: Tensor) -> Tensor:
     return torch.where(mask, places, 0).amax(1) + torch.arange(batch, device=mask.device) * seq
 
 
-def mean_of(hidden: Tensor, mask: Tensor) -> Tensor:
+def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
     """Take hidden states (batch * seq, dim) to their mean (batch, dim) over the true positions of ``mask``.
 
     All have to be finite. A product of at least two rows adds up tokens one by one, whatever the batch is and however

@@ -31,7 +31,7 @@ from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.heads.head_detection import head_config
-from edgebert.checkpoints.weights.weight_loader import by_canonical, misfit, open_file, read
+from edgebert.checkpoints.weights.weight_loader import by_canonical, open_file, read, shape_error
 from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.model import Bert
 from edgebert.training.examples import IGNORED, Batch, Example, reader, same_length
@@ -81,7 +81,9 @@ def load_layer(layer: nn.Linear, checkpoint: Checkpoint, module: str) -> None:
     names = {leaf: known[f"{module}.{leaf}"] for leaf in shapes if f"{module}.{leaf}" in known}
     if len(names) < len(shapes):
         return
-    faults = [fault for leaf, name in names.items() if (fault := misfit(name, weights.tensors[name], shapes[leaf]))]
+    faults = [
+        fault for leaf, name in names.items() if (fault := shape_error(name, weights.tensors[name], shapes[leaf]))
+    ]
     if not faults:
         folder, broken = CheckpointFolder.open(checkpoint.path), list[str]()
         with ExitStack() as stack:

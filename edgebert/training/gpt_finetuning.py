@@ -29,7 +29,8 @@ from tokenizers import AddedToken, processors
 from torch import Tensor, nn
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.gpt2.model import Form, Gpt2, Gpt2Classifier, Gpt2LanguageModel, fine_tuning_loss
+from edgebert.models.gpt2.heads import Form, Gpt2Classifier, Gpt2LanguageModel, fine_tuning_loss
+from edgebert.models.gpt2.model import Gpt2
 from edgebert.models.mask_positions import last_rows
 from edgebert.training.examples import Batch, Example, join, reader, same_length
 from edgebert.training.initialization import initialize

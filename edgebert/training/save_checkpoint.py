@@ -108,7 +108,7 @@ def describe(model: Reference | BertPreTraining, model_type: str) -> dict[str, A
     sizes = {key: getattr(config, field) for key, field in kind.keys.items()}
     if sizes.get("embedding_size", 1) is None:
         sizes["embedding_size"] = config.hidden_size
-    if kind.pads is not None:
+    if kind.default_pad_id is not None:
         sizes["pad_token_id"] = config.position_offset - 1
     if isinstance(config, Seq2SeqConfig):
         sizes |= describe_tables(config, model_type)

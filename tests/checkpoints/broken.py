@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.checkpoints.config.name_tables import BERT_FIELDS
+from edgebert.models.bert.checkpoint_names import BERT_FIELDS
 from edgebert_runtime.errors import CheckpointError
 from tests.support.tiny import write_checkpoint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.checkpoints.config.name_tables import BERT_FIELDS
+from edgebert.models.bert.checkpoint_names import BERT_FIELDS
 from edgebert.models.bert.model import BertConfig
 from tests.checkpoints.broken import (
     CONFIG,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.weights.name_mapping import to_published
-from edgebert.models.gpt2.model import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
 from edgebert_runtime.generation.options import Options
 from tests.checkpoints.broken import message
 from tests.models.tiny_bert import save

@@ -13,8 +13,8 @@ import torch
 
 import edgebert_exporters.export as export_module
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.bert.model import Bert
+from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.onnx_export import IR_VERSION, OPSET, check_signature, render
 from edgebert_exporters.graphs.signatures import encoder_signature

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.activations import ACTIVATIONS
-from edgebert.models.bert.heads import POOLINGS, HeadConfig, SentenceEncoder
+from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import Bert, BertConfig
+from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from tests.models.tiny_bert import SIZES, random_ids, randomized, relative, save
 
 PATTERNS = {

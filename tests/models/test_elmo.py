@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
-from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig, bidirectional_loss
 from edgebert.models.mask_positions import front_positions
+from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from edgebert.training import Loss, Progress, TrainingConfig, initialize, train
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative

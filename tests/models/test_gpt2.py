@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.activations import ACTIVATIONS
-from edgebert.models.gpt2.model import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel, fine_tuning_loss
+from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel, fine_tuning_loss
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative, save
 from tests.models.tiny_gpt2 import SIZES, positions, random_ids, randomized

@@ -17,7 +17,7 @@ import torch
 from tokenizers import normalizers
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.bert.heads import SentenceEncoder
+from edgebert.models.pooling import SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, Embedder, MaskFiller

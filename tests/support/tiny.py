@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from edgebert.checkpoints.config.head_tables import HEADS, HeadNames
+from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_factory import CONFIGS, Config, Reference, build
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert.model import BertConfig
+from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 from tests.support.tiny_tokenizers import SPECIALS, TARGETS, VOCAB, WORDS, vocabulary, write_tokenizer
 
@@ -142,10 +143,10 @@ def describe(model_type: str, config: Config, architecture: str, labels: Sequenc
     data = {key: getattr(config, field) for key, field in kind.keys.items()}
     if data.get("embedding_size", 1) is None:
         data["embedding_size"] = config.hidden_size
-    if kind.plain:
+    if kind.no_special_tokens:
         end = vocabulary(model_type).index("<|endoftext|>")
         data |= {"bos_token_id": end, "eos_token_id": end}
-    if kind.pads is not None and isinstance(config, BertConfig):
+    if kind.default_pad_id is not None and isinstance(config, BertConfig):
         data["pad_token_id"] = config.position_offset - 1
     if isinstance(config, Seq2SeqConfig):
         data |= describe_target(model_type, config)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import edgebert
 from edgebert.cli import main
-from edgebert.models.gpt2.model import Gpt2Classifier
+from edgebert.models.gpt2.heads import Gpt2Classifier
 from edgebert.training import TrainingConfig, save_checkpoint, train
 from edgebert.training.examples import Example, batches, collate, text_examples
 from edgebert.training.gpt_finetuning import (

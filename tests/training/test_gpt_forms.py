@@ -11,7 +11,7 @@ import transformers
 from tokenizers import AddedToken, Tokenizer
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.gpt2.model import Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert.training.examples import Example, collate, text_examples
 from edgebert.training.gpt_finetuning import (
     MARKS,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.models.gpt2.model import Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert.training import save_checkpoint
 from edgebert_runtime.errors import CheckpointError, InputError
 from tests.support.tiny import CLASSES, ENDINGS, write_checkpoint

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config
 from edgebert.training import Loss, Progress, TrainingConfig, initialize, train
 from edgebert_runtime.errors import InputError
 

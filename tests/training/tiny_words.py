@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from edgebert.models.gpt2.model import Gpt2, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config
 from edgebert.training import initialize, save_checkpoint
 
 WORDS = ["<|endoftext|>", "?", "a", "b", "c", "d", "e", "f"]

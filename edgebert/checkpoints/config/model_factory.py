@@ -11,7 +11,8 @@ from typing import TypeAlias
 from edgebert.models.bert.heads import HeadConfig, HeadedBert
 from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.elmo.model import Elmo, ElmoConfig
-from edgebert.models.gpt2.model import Gpt2, Gpt2Classifier, Gpt2Config, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.gpt2.model import Gpt2, Gpt2Config
 from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
 
 Config: TypeAlias = "BertConfig | ElmoConfig | Gpt2Config | Seq2SeqConfig"

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from edgebert.checkpoints.config.config_reader import NAME, ModelConfig, required_problems
 from edgebert.checkpoints.config.head_tables import (
+    ARCHITECTURE_ENDINGS,
     ARCHITECTURES,
-    EXCEPTIONS,
     HEADS,
-    HIDDEN_ACT,
     POOLER,
-    HeadNames,
     head_prefixes,
 )
 from edgebert.checkpoints.config.model_factory import Config
@@ -33,6 +31,7 @@ from edgebert.checkpoints.heads.labels import (
 from edgebert.checkpoints.weights.weight_loader import WeightFiles, by_canonical
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import BertConfig
+from edgebert.models.checkpoint_tables import HIDDEN_ACT, HeadNames
 from edgebert.models.elmo.model import ElmoConfig
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, ConfigError
@@ -107,16 +106,16 @@ class Candidates:
 
     def tasks(self) -> list[str]:
         """Return the tasks that the tensors fit."""
-        return [task for task in TASKS if task == self.bare == "embed" or self.fits(task)]
+        return [task for task in TASKS if task == self.headless_task == "embed" or self.fits(task)]
 
     @property
-    def bare(self) -> str:
-        """What a model of this type is for where it has no head of its own."""
-        return MODEL_TYPES[self.model.model_type].bare
+    def headless_task(self) -> str:
+        """The task of a checkpoint of this type without a head."""
+        return MODEL_TYPES[self.model.model_type].headless_task
 
     def headless(self) -> bool:
-        """Say whether there is nothing but a model for the bare task, and perhaps a pooler."""
-        own = {POOLER, *(f"{head.out}." for head in self.heads(self.bare))}
+        """Say whether there is nothing but a model for the headless task, and perhaps a pooler."""
+        own = {POOLER, *(f"{head.out}." for head in self.heads(self.headless_task))}
         tops = tuple(prefix for prefix in head_prefixes(self.model.model_type) if prefix not in own)
         return not any(name.startswith(tops) for name in self.rows)
 
@@ -155,7 +154,7 @@ def read_task(
         if value is not None and option not in TASKS[found].options:
             owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
             raise ConfigError(f"{option} was given, which {found} does not have; only {owners}")
-    if found == there.bare == "embed":
+    if found == there.headless_task == "embed":
         return TaskHead("embed")
     names = find_head(there, found)
     if not TASKS[found].own_head:
@@ -196,9 +195,9 @@ def find_task(there: Candidates) -> str:
     if named:
         return named
     if there.headless():
-        return there.bare
+        return there.headless_task
     fitting = there.tasks()
-    own = [task for task in fitting if task != there.bare]
+    own = [task for task in fitting if task != there.headless_task]
     if len(own) == 1 or own == ["next-sentence", "fill-mask"]:  # the two of BERT's pre-training
         return own[-1]
     raise CheckpointError(
@@ -210,11 +209,11 @@ def find_task(there: Candidates) -> str:
 def named_task(model: ModelConfig) -> str | None:
     """Return the task that the architecture in config.json names."""
     name = model.architecture or ""
-    if name in EXCEPTIONS:
-        return EXCEPTIONS[name]
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
     if name.endswith("Model") and "Head" not in name:
-        return MODEL_TYPES[model.model_type].bare
-    return next((task for ending, task in ARCHITECTURES.items() if name.endswith(ending)), None)
+        return MODEL_TYPES[model.model_type].headless_task
+    return next((task for ending, task in ARCHITECTURE_ENDINGS.items() if name.endswith(ending)), None)
 
 
 def find_head(there: Candidates, task: str) -> HeadNames:

@@ -6,11 +6,16 @@ import re
 
 from torch import Tensor
 
-from edgebert.checkpoints.config.head_tables import POOLER, HeadNames
+from edgebert.checkpoints.config.head_tables import POOLER
 from edgebert.checkpoints.config.model_factory import Config
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.checkpoints.config.name_tables import OLD_ENDINGS, SEPARATE_TENSORS, WRAPPER
+from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.model import Seq2SeqConfig
+
+# The prefix that a training wrapper puts before every name.
+WRAPPER = "module."
+# The names that TensorFlow has for the parameters of a layer norm.
+TENSORFLOW_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 
 
 def canonical(name: str, model_type: str) -> str:
@@ -18,7 +23,7 @@ def canonical(name: str, model_type: str) -> str:
     prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
     while prefix := next((p for p in prefixes if name.startswith(p)), None):
         name = name[len(prefix) :]
-    for old, new in OLD_ENDINGS.items():
+    for old, new in TENSORFLOW_ENDINGS.items():
         if name.endswith(old):
             name = name[: -len(old)] + new
     return name
@@ -32,7 +37,7 @@ def published_names(
     ``separate`` says that source and target have a table of embeddings each.
     """
     kind = MODEL_TYPES[model_type]
-    tensors = SEPARATE_TENSORS if separate and kind.family == "seq2seq" else kind.tensors
+    tensors = kind.separate_tensors if separate else kind.tensors
     module, _, leaf = ours.rpartition(".")
     if not module:
         return tensors[ours]
@@ -66,8 +71,8 @@ def numberless(name: str) -> str:
     return re.sub(r"\d+", "{}", name)
 
 
-def turned(ours: str, model_type: str) -> bool:
-    """Say whether the tensor ``ours``, with the name of its family in front or not, is published as (in, out)."""
+def is_transposed(ours: str, model_type: str) -> bool:
+    """Say whether the tensor ``ours`` is published as (in, out); the prefix of its family is optional."""
     kind = MODEL_TYPES[model_type]
     module, _, leaf = ours.removeprefix(f"{kind.family}.").rpartition(".")
     return leaf == "weight" and numberless(module) in kind.transposed
@@ -85,6 +90,8 @@ def to_published(
         if kind.family == "seq2seq":
             below = ours not in ("head.weight", "output_bias")
         prefix = kind.prefix if below else ""
-        parts = [part.t().contiguous() if turned(ours, model_type) else part for part in tensor.chunk(len(names))]
+        parts = [
+            part.t().contiguous() if is_transposed(ours, model_type) else part for part in tensor.chunk(len(names))
+        ]
         published |= zip((prefix + name for name in names), parts, strict=True)
     return published

@@ -16,14 +16,15 @@ import safetensors
 import torch
 from torch import Tensor
 
-from edgebert.checkpoints.config.head_tables import HeadNames, head_prefixes
+from edgebert.checkpoints.config.head_tables import head_prefixes
 from edgebert.checkpoints.config.model_factory import Config, Reference, build
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
-from edgebert.checkpoints.weights.name_mapping import canonical, copies, numberless, published_names, turned
+from edgebert.checkpoints.weights.name_mapping import canonical, copies, is_transposed, numberless, published_names
 from edgebert.checkpoints.weights.safetensors_header import FLOATS, MAX_HEADER_BYTES, TensorInfo, read_header
 from edgebert.checkpoints.weights.torch_pickle import read_pickle, read_pickle_header
 from edgebert.models.bert.heads import HeadConfig
+from edgebert.models.checkpoint_tables import HeadNames
 from edgebert_runtime.errors import CheckpointError
 
 SINGLE = "model.safetensors"
@@ -165,19 +166,21 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
         if names[0] not in by_name:
             names = tuple(name for name, copied in again.items() if copied == ours)[:1] or names
         part = (shape[0] // len(names), *shape[1:])
-        part = part[::-1] if turned(ours, kind) else part
+        part = part[::-1] if is_transposed(ours, kind) else part
         missing += [name for name in names if name not in by_name]
         found = [by_name[name] for name in names if name in by_name]
-        wrong += [fault for name in found if (fault := misfit(name, weights.tensors[name], part))]
+        wrong += [fault for name in found if (fault := shape_error(name, weights.tensors[name], part))]
         sources[ours] = tuple(found)
     used = {name for names in sources.values() for name in names}
     repeated = {by_name[name]: ours for name, ours in again.items() if by_name[name] not in used}
     sizes = {**wanted, **constants}
-    wrong += [fault for name, ours in repeated.items() if (fault := misfit(name, weights.tensors[name], sizes[ours]))]
-    spare = {*MODEL_TYPES[kind].buffers, *again}
+    wrong += [
+        fault for name, ours in repeated.items() if (fault := shape_error(name, weights.tensors[name], sizes[ours]))
+    ]
+    ignorable = {*MODEL_TYPES[kind].buffers, *again}
     if head and head.vocabulary:
-        spare |= {f"{head.out}.weight", *head.biases, f"{head.out}.bias"}
-    left = sorted(name for plain, name in by_name.items() if name not in used and numberless(plain) not in spare)
+        ignorable |= {f"{head.out}.weight", *head.biases, f"{head.out}.bias"}
+    left = sorted(name for plain, name in by_name.items() if name not in used and numberless(plain) not in ignorable)
     ignored = [name for name in left if canonical(name, kind).startswith(head_prefixes(kind))]
     unexpected = [name for name in left if name not in ignored]
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
@@ -193,7 +196,7 @@ def shapes(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[in
     return weights, {name: tuple(tensor.shape) for name, tensor in built.named_buffers() if name not in weights}
 
 
-def misfit(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
+def shape_error(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
     """Say what is wrong with a tensor that should have ``shape`` and be of floats."""
     if info.shape != shape:
         return f"{name} has shape {list(info.shape)}, should have {list(shape)}"
@@ -217,7 +220,7 @@ def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Refere
         files = {name: open_file(folder, name, weights.pickled, stack) for name in set(weights.files.values())}
         for ours, names in fitted.sources.items():
             parts = [read(files[weights.files[name]], name, broken) for name in names]
-            parts = [part.t().contiguous() for part in parts] if turned(ours, model.model_type) else parts
+            parts = [part.t().contiguous() for part in parts] if is_transposed(ours, model.model_type) else parts
             state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
         copied = {name: read(files[weights.files[name]], name, broken) for name in fitted.copies}
     if broken:

@@ -28,49 +28,10 @@ from torch.nn import functional
 
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.bert.model import Bert
-from edgebert.models.elmo.model import Elmo
-from edgebert.models.mask_positions import first_rows, last_rows, mean_of
+from edgebert.models.mask_positions import first_rows, last_rows, masked_mean
 
-POOLINGS = ("cls", "mean", "max", "last")
 ROWS = {"first": first_rows, "last": last_rows}
 READS = (*ROWS, "mean", "every", "chosen")
-
-
-class SentenceEncoder(nn.Module):
-    """An encoder with the pooling that makes one vector of a text (Reimers and Gurevych, 2019).
-
-    ``cls`` and ``last`` take the first and last real token, ``mean`` and ``max`` all real tokens; ``normalize``
-    brings each vector to length 1. A row without any real token gives the zero vector.
-    """
-
-    def __init__(self, encoder: Bert | Elmo, pooling: str, normalize: bool) -> None:
-        super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling={pooling!r} is not one of {', '.join(POOLINGS)}")
-        self.add_module(type(encoder).__name__.lower(), encoder)  # under the name of its family
-        self.encode = encoder.encode
-        self.pooling = pooling
-        self.normalize = normalize
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Take (batch, seq) integer tensors to sentence vectors (batch, dim)."""
-        mask = attention_mask != 0
-        vectors = self.pooled(input_ids, mask, token_type_ids)
-        if self.normalize:
-            squared = (vectors[:, None] @ vectors[..., None]).squeeze(2)  # (batch, 1), each row's by itself
-            vectors = vectors / squared.sqrt().clamp(min=1e-12)
-        return vectors
-
-    def pooled(self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Take (batch, seq) tensors, the mask of booleans, to vectors (batch, dim)."""
-        if self.pooling in ("cls", "last"):
-            rows = ROWS["first" if self.pooling == "cls" else "last"](mask)
-            return self.encode(input_ids, mask, token_type_ids, rows) * mask.any(1, keepdim=True)
-        hidden = self.encode(input_ids, mask, token_type_ids)
-        if self.pooling == "mean":
-            return mean_of(hidden, mask)
-        hidden = torch.where(mask[..., None], hidden.reshape(*mask.shape, -1), -torch.inf)  # (batch, seq, dim)
-        return torch.where(mask.any(1, keepdim=True), hidden.amax(1), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +117,7 @@ class HeadedBert(nn.Module):
         rows = ROWS[config.reads](mask) if config.reads in ROWS else logits_indices
         hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
         if config.reads == "mean":
-            hidden = mean_of(hidden, mask)
+            hidden = masked_mean(hidden, mask)
         logits: Tensor = self.head(hidden, self.bert.embeddings.token_embedding.weight)
         if config.reads == "every":
             logits = logits.reshape(*mask.shape, config.num_outputs)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from edgebert.models.gpt2.model import Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert.models.operators import Cache, best_tokens
 from edgebert.models.seq2seq.model import Seq2Seq
 

@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from edgebert.checkpoints import Checkpoint
-from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.bert.model import Bert
 from edgebert.models.elmo.model import Elmo
-from edgebert.models.gpt2.model import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
+from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters.graphs.decoder_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
 from edgebert_exporters.graphs.signatures import (

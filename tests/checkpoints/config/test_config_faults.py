@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.checkpoints.config.model_types import REQUIRED
-from edgebert.checkpoints.config.name_tables import BERT_FIELDS
+from edgebert.checkpoints.config.config_reader import misspelt_keys
+from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.models.bert.checkpoint_names import BERT_FIELDS
+from edgebert.models.checkpoint_tables import REQUIRED
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import CONFIG, Faults, assert_named, config, remove, write
 
@@ -107,6 +110,13 @@ def test_any_value_in_config_is_fine_or_named(folder: Path, changed: dict[str, A
         open_checkpoint(folder)
 
 
-def test_unknown_keys_are_noted(folder: Path) -> None:
-    config(my_experiment=3, another={"x": 1})(folder)
-    assert "config.json: passed over unknown keys another, my_experiment" in open_checkpoint(folder).notes
+def test_unknown_keys_change_nothing(folder: Path) -> None:
+    config(my_experiment=3, another={"x": 1}, tie_encoder_decoder=False, layer_norm_type="x")(folder)
+    assert not any("config.json" in note and "tokenizer_config" not in note for note in open_checkpoint(folder).notes)
+
+
+@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in ("seq2seq", "elmo")])
+def test_keys_of_transformers_are_not_taken_for_misspelt_ones(model_type: str) -> None:
+    keys = AutoConfig.for_model(model_type).to_dict()
+    older = dict.fromkeys(["tie_encoder_decoder", "pooler_num_attention_heads", "encoder_layerdrop"])
+    assert misspelt_keys({**keys, **older, "max_new_tokens": 1}, MODEL_TYPES[model_type]) == []

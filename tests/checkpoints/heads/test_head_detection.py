@@ -25,7 +25,8 @@ def keep(folder: Path, *beginnings: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "task"), [(kind, task) for kind in HEADS for task in {MODEL_TYPES[kind].bare: None, **HEADS[kind]}]
+    ("kind", "task"),
+    [(kind, task) for kind in HEADS for task in {MODEL_TYPES[kind].headless_task: None, **HEADS[kind]}],
 )
 def test_task_is_found(tmp_path: Path, kind: str, task: str) -> None:
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, task=task, model_type=kind))

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 import edgebert
 from edgebert.cli import main
-from edgebert.models.bert.heads import POOLINGS, SentenceEncoder
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.models.operators import recurrence
+from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from edgebert.training import TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs import onnx_export as rendering

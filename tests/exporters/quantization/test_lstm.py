@@ -13,8 +13,8 @@ import pytest
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from edgebert.models.bert.heads import SentenceEncoder
 from edgebert.models.elmo.model import Elmo, ElmoConfig
+from edgebert.models.pooling import SentenceEncoder
 from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.graphs.onnx_export import render
 from edgebert_exporters.graphs.signatures import encoder_signature

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.gpt2.model import Gpt2LanguageModel
+from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert_exporters import export_checkpoint
 from edgebert_runtime import Bundle, Generation, Generator
 from edgebert_runtime.errors import InputError, LimitError
