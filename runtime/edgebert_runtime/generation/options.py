@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation.option_parsers import CHECKS
 
@@ -63,7 +65,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, check in CHECKS.items():
-            value = getattr(self, name)
+            value = native(getattr(self, name))
             if value is not None and value != ():
                 object.__setattr__(self, name, check(name, value))
         check_mode(self)
@@ -79,10 +81,11 @@ class Options:
         Raises:
             InputError: for an unknown name, with the nearest known one, and whatever :class:`Options` refuses.
         """
+        call = {name: native(value) for name, value in call.items()}
         for name in call:
             if name not in CHECKS:
                 raise unknown(name, "")
-        kept = applicable(present(defaults or {}), call)
+        kept = applicable(present({name: native(value) for name, value in (defaults or {}).items()}), call)
         return cls(**{name: value for name, value in {**kept, **call}.items() if value is not None})
 
     @property
@@ -94,6 +97,11 @@ class Options:
     def penalty(self) -> float:
         """The exponent of the length in a score."""
         return 1.0 if self.length_penalty is None else self.length_penalty
+
+
+def native(value: Any) -> Any:
+    """Return a NumPy scalar or array as the Python number or list of the same value."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def present(defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgebert_runtime.errors import InputError
@@ -150,3 +151,49 @@ def test_a_bundle_that_samples_gives_way_to_beams() -> None:
     assert Options.read(bundle, max_length=5).max_new_tokens is None
     with pytest.raises(InputError, match="the bundle's option 'top_h' is not known; did you mean top_"):
         Options.read({"top_h": 1})
+
+
+PLAIN: dict[str, Any] = {
+    "max_new_tokens": 8,
+    "min_new_tokens": 2,
+    "max_length": 9,
+    "min_length": 3,
+    "num_beams": 2,
+    "num_return_sequences": 2,
+    "length_penalty": 0.5,
+    "early_stopping": True,
+    "do_sample": True,
+    "temperature": 0.5,
+    "top_k": 4,
+    "top_p": 0.5,
+    "min_p": 0.25,
+    "typical_p": 0.5,
+    "seed": 3,
+    "repetition_penalty": 1.5,
+    "no_repeat_ngram_size": 3,
+    "bad_words_ids": [[5, 6], [7, 8]],
+    "forced_bos_token_id": 4,
+    "forced_eos_token_id": [4, 5],
+    "suppress_tokens": [5, 6],
+    "begin_suppress_tokens": [5],
+    "eos_token_id": [2, 3],
+    "pad_token_id": 0,
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_numpy_values_are_those_of_python(name: str) -> None:
+    """As they come out of argmax, of an array of settings, or of a tokenizer."""
+    plain = PLAIN[name]
+    expected = Options.read(**{**beside(name), name: plain})
+    kinds = {bool: (np.bool_,), int: (np.int64, np.int32), float: (np.float32, np.float64)}.get(type(plain), ())
+    forms = [np.array(plain), *(kind(plain) for kind in kinds)]
+    for value in forms:
+        assert Options.read(**{**beside(name), name: value}) == expected
+        assert Options.read({**beside(name), name: value}) == Options.read({**beside(name), name: plain})
+    if isinstance(plain, list):
+        assert Options.read(**{**beside(name), name: [np.array(item) for item in plain]}) == expected
+
+
+def test_every_option_that_can_come_from_numpy_is_tried() -> None:
+    assert set(CHECKS) - set(PLAIN) == {"prefix_allowed_tokens_fn", "stop"}
