@@ -100,7 +100,9 @@ class Options:
 
 
 def native(value: Any) -> Any:
-    """Return a NumPy scalar or array as the Python number or list of the same value."""
+    """Return NumPy scalars and arrays, in lists too, as the Python numbers and lists of the same values."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(native, value))
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
