@@ -23,7 +23,7 @@ from quality_models import MODELS, Figures, Model, Options
 
 import edgebert
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from edgebert_exporters.fidelity.agreement import decisive
+from edgebert_exporters.fidelity.comparison import headline_metric
 
 BEGIN, END = "<!-- made by benchmarks/quality.py -->", "<!-- end -->"
 HEADS = (
@@ -123,8 +123,8 @@ def cells(row: Row) -> list[str]:
     start = [row.model, label(row.scheme), f"{row.bytes / 1e6:.1f} MB"]
     if not row.report:
         return [*start, "", written(row.figures, OWN), "", "", "", ""]
-    _, value = decisive(row.report["fidelity"])
-    batches = row.report["batches"]
+    _, value = headline_metric(row.report["fidelity"])
+    batches = row.report["batch_invariance"]
     return [
         *start,
         f"{value:.4f}",

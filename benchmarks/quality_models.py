@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 import edgebert
-from edgebert_exporters.fidelity.agreement import cosines, nearest
+from edgebert_exporters.fidelity.comparison import cosines, nearest
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
+from edgebert_exporters.inference.sample_texts import sample_rows, to_batches
 from edgebert_exporters.reports.metrics import Doubles, Interval, bootstrap, mean, perplexity, ratio, wilson
 
 ROOT = Path(__file__).parent.parent
@@ -116,10 +116,9 @@ def embed(bundle: Path, texts: Sequence[str]) -> Judged:
 def classify(bundle: Path, texts: Sequence[str]) -> Judged:
     """Return the logits (n, labels) of texts."""
     opened = OpenedBundle.open(bundle)
-    samples = to_samples(opened, sample_rows(opened.bundle, texts))
     rows: dict[int, Floats] = {}
-    for numbers, batch in to_batches(samples, opened.signature.input_names):
-        (logits,) = opened.session.run(None, batch.feeds)
+    for numbers, batch in to_batches(opened.samples(sample_rows(opened.bundle, texts)), opened.signature.input_names):
+        (logits,) = opened.run(None, batch.feeds)
         rows.update(zip(numbers, logits, strict=True))
     return {"logits": np.stack([rows[number] for number in range(len(texts))])}
 

@@ -139,7 +139,7 @@ def row(scheme: dict[str, Any], **changes: float) -> quality.Row:
     """Return a row whose report says that half of the rows are the same in batches."""
     report = {
         "fidelity": {"cosine_mean": 0.98765},
-        "batches": {"rows": 16, "identical": 8, "max_difference": 2.34e-6},
+        "batch_invariance": {"rows": 16, "identical": 8, "max_difference": 2.34e-6},
         "speed": [{"speedup": 0.5}, {"speedup": 3.0}, {"speedup": 2.0}],
     }
     figures = {"WER": Measured(32.333, (31, 34))}

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 MEASURES = (
     ("fidelity", "correlation with float32 {correlation:.4f}"),
     ("fidelity", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
-    ("neighbours", "{nearest_flips:.1%} of {texts} texts have another nearest text"),
+    ("neighbours", "{nearest_neighbor_changes:.1%} of {texts} texts have another nearest text"),
     ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give; all of it in {unflipped:.1%} of them"),
     ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
     ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
     ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
     ("bits a byte", "{bits_per_byte_before:.3f} -> {bits_per_byte_after:.3f}"),
     ("generated", "{token_agreement:.1%} of the tokens are the same"),
-    ("batches", "cosine of a text alone to itself in a batch {alone_in_batch_cosine_min:.4f} at least"),
 )
 
 # Kinds of weights with a smaller share of the bytes are not worth a line.
@@ -102,7 +101,7 @@ def echo_verification(bundle: Bundle) -> None:
     """Print what was compared when the bundle was made, and how far it was off."""
     figures = bundle.manifest.verification
     rows = compared(bundle.manifest.target, figures)
-    if alone := figures.get("rows_alone"):
+    if alone := figures.get("batch_invariance"):
         rows.append(("batches", invariance(alone)))
     echo_table(rows, title="verified against PyTorch")
 
@@ -114,8 +113,8 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
     if "golden_cosine" in figures:
         text = f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"
         rows.append(("golden", text))
-    if alone := figures.get("rows_alone"):
-        text = f"{alone['rows']} rows alone and in batches, off by {alone['max_error']:.1e} at most"
+    if alone := figures.get("batch_invariance"):
+        text = f"{alone['rows']} rows alone and in batches, off by {alone['max_difference']:.1e} at most"
         rows.append(("batching", text))
     if "cosine" in reference:
         rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
@@ -150,7 +149,7 @@ def measures(report: Mapping[str, Any]) -> list[Row]:
     for label, text in MEASURES:
         if all(name in found for _, name, _, _ in Formatter().parse(text) if name):
             rows.setdefault(label, text.format(**found))
-    if batches := report.get("batches"):
+    if batches := report.get("batch_invariance"):
         rows["batches"] = invariance(batches)
     return list(rows.items())
 

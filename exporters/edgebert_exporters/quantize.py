@@ -15,7 +15,7 @@ from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_samples
+from edgebert_exporters.inference.sample_texts import Sample, sample_rows
 from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.quantization.float16 import float16_signature
 from edgebert_exporters.quantization.mixed_precision import (
@@ -30,8 +30,9 @@ from edgebert_exporters.quantization.weight_selection import Plan
 from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import complete_report
 from edgebert_exporters.reports.thresholds import Gates
+from edgebert_exporters.verification.checks import batches_of
 from edgebert_exporters.verification.golden_sample import golden_sample
-from edgebert_exporters.verification.parity import batches_of, not_finite
+from edgebert_exporters.verification.parity import not_finite
 from edgebert_runtime.bundle.manifest import Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
@@ -149,7 +150,7 @@ def measure_sensitivity(
 def split_samples(source: OpenedBundle, texts: Sequence[str] | None) -> tuple[list[Sample], list[Sample]]:
     """Return calibration samples and test samples, of texts or of our own."""
     rows = sample_rows(source.bundle, texts)
-    return to_samples(source, rows[::2]), to_samples(source, rows[1::2])
+    return source.samples(rows[::2]), source.samples(rows[1::2])
 
 
 def check_source(source: OpenedBundle, scheme: str) -> None:
@@ -198,11 +199,11 @@ def check_finite(quantized: OpenedBundle) -> None:
         QuantizationError: if an output is not finite.
     """
     for batch in batches_of(quantized.manifest):
-        if problem := not_finite(quantized.signature.outputs, quantized.session.run(None, batch.feeds)):
+        if problem := not_finite(quantized.signature.outputs, quantized.run(None, batch.feeds)):
             raise QuantizationError(f"the quantized model goes wrong: {problem} at {batch.name}")
 
 
 def with_report(quantized: OpenedBundle, report: dict[str, Any]) -> Manifest:
     """Return the manifest with a report and a golden sample."""
-    golden = golden_sample(quantized.bundle, quantized.session)
+    golden = golden_sample(quantized)
     return dataclasses.replace(quantized.manifest, report=report, verification={"golden": golden})

@@ -6,15 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from edgebert_exporters.fidelity.agreement import Agreement, vectors_of
+from edgebert_exporters.fidelity.comparison import Fidelity, vectors_of
+from edgebert_exporters.fidelity.figures import told_apart
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.progress import Progress, silent
+from edgebert_exporters.verification.checks import batches_of, check_reference
 from edgebert_exporters.verification.golden_sample import check_golden
-from edgebert_exporters.verification.parity import TOLERANCE, batches_of, check_reference, check_rows_alone
+from edgebert_exporters.verification.parity import TOLERANCE, check_rows_alone
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ParityError
-from edgebert_runtime.session.session import Runnable
 from edgebert_runtime.task_specs import TASKS
 
 
@@ -39,47 +40,43 @@ def verify_bundle(
         ParityError: if it does not compute what the reference computes.
     """
     progress = progress or silent
-    opened = Bundle.open(bundle)
-    manifest = opened.manifest
+    checked = Bundle.open(bundle)
+    manifest = checked.manifest
     exact = manifest.weights.scheme == "fp32"
-    # A row of a quantized model may mind its neighbours, and is not alone beside a twin.
-    session = open_graphs(opened.path, manifest, twins=exact)
-    figures: dict[str, Any] = {"files": len(manifest.files), "golden_cosine": check_golden(opened, session)}
+    # A row of a quantized model depends on its batch, and is not alone beside a twin.
+    opened = OpenedBundle(checked, with_swapped_beams=exact)
+    figures: dict[str, Any] = {"files": len(manifest.files), "golden_cosine": check_golden(opened)}
     batches = batches_of(manifest)
     short = [batch for batch in batches if batch.attention_mask.shape[1] < manifest.limits.max_tokens]
-    alone = check_rows_alone(session, interface(manifest).outputs, short)
-    figures["rows_alone"] = {"rows": alone.batches, "max_error": alone.worst.error}
-    if exact and alone.worst.error > TOLERANCE:
-        raise ParityError(f"{alone.worst.where} differs by {alone.worst.error:.1e} from what it gives in its batch")
+    alone = check_rows_alone(opened, opened.signature.outputs, short)
+    figures["batch_invariance"] = {"rows": alone.batches, "max_difference": alone.worst.relative}
+    if exact and alone.worst.relative > TOLERANCE:
+        raise ParityError(f"{alone.worst.where} differs by {alone.worst.relative:.1e} from what it gives in its batch")
     if checkpoint is not None:
-        figures["reference"] = against_checkpoint(opened, session, Path(checkpoint), batches, allow_pickle, progress)
+        figures["reference"] = compare_with_checkpoint(opened, Path(checkpoint), batches, allow_pickle, progress)
     return figures
 
 
-def against_checkpoint(
-    bundle: Bundle,
-    session: Runnable,
-    checkpoint: Path,
-    batches: list[Batch],
-    allow_pickle: bool,
-    progress: Progress,
+def compare_with_checkpoint(
+    opened: OpenedBundle, checkpoint: Path, batches: list[Batch], allow_pickle: bool, progress: Progress
 ) -> dict[str, Any]:
-    """Compare a session with the reference that the checkpoint holds."""
+    """Compare a bundle with the reference in a checkpoint."""
     from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
 
-    manifest = bundle.manifest
+    manifest, outputs = opened.manifest, opened.signature.outputs
     options = {name: manifest.settings[name] for name in TASKS[manifest.task].options}
     reference = reference_of(load_reference(checkpoint, task=manifest.task, allow_pickle=allow_pickle, **options))
     if manifest.weights.scheme == "fp32":
-        return check_reference(bundle.path, session, reference, manifest, progress)
-    agreement, outputs = Agreement.of(manifest), interface(manifest).outputs
-    whole = [batch for batch in batches if batch.new_mask.any(1).all()]
-    for done, batch in enumerate(whole):
-        expected, found = reference(batch), session.run(None, batch.feeds)
+        return check_reference(opened, reference, progress)
+    fidelity = Fidelity.of(manifest)
+    unpadded = [batch for batch in batches if batch.new_mask.any(1).all()]
+    for done, batch in enumerate(unpadded):
+        expected, actual = reference(batch), opened.run(None, batch.feeds)
         for row in range(len(batch.input_ids)):
-            agreement.add(vectors_of(outputs, batch, expected, row), vectors_of(outputs, batch, found, row))
-        progress(f"verify {manifest.target}", done + 1, len(whole))
-    cosine, least = agreement.figures()["cosine_mean"], manifest.report["min_fidelity"]
+            fidelity.add(vectors_of(outputs, batch, expected, row), vectors_of(outputs, batch, actual, row))
+        progress(f"verify {manifest.target}", done + 1, len(unpadded))
+    cosine, least = fidelity.figures()["cosine_mean"], manifest.report["min_fidelity"]
     if not cosine >= least:
-        raise ParityError(f"the bundle has a mean cosine of {cosine:.4f} to the checkpoint, its report says {least}")
-    return {"batches": len(whole), "cosine": cosine}
+        figure = told_apart(cosine, least)
+        raise ParityError(f"the bundle has a mean cosine of {figure} to the checkpoint, its report says {least}")
+    return {"batches": len(unpadded), "cosine": cosine}

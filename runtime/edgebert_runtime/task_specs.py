@@ -72,6 +72,11 @@ class TaskSpec:
         return self.kind != "encoder"
 
     @property
+    def embeds(self) -> bool:
+        """Whether the result is a vector, to be compared with other vectors."""
+        return "sentence_embedding" in self.outputs
+
+    @property
     def reads_pairs(self) -> bool:
         """Whether the model reads two texts at once."""
         return self.workload in ("pairs", "choices")

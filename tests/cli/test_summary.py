@@ -10,7 +10,8 @@ import pytest
 from edgebert.cli import bundle_summary as summary
 from edgebert_runtime.bundle.manifest import Limits
 
-COMMON = {"texts": 76, "cosine_mean": 0.99987, "cosine_min": 0.9971, "alone_in_batch_cosine_min": 0.99991}
+COMMON = {"texts": 76, "cosine_mean": 0.99987, "cosine_min": 0.9971}
+BATCHES = {"rows": 16, "identical": 16, "max_difference": 0.0, "cosine_min": 1.0}
 SPEED = [{"shape": "1 x 16", "before_ms": 2.0, "after_ms": 1.0, "speedup": 2.0}]
 
 
@@ -21,7 +22,7 @@ def bundle(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("figures", "lines"),
     [
-        ({"nearest_flips": 0.125}, ["neighbours  12.5% of 76 texts have another nearest text"]),
+        ({"nearest_neighbor_changes": 0.125}, ["neighbours  12.5% of 76 texts have another nearest text"]),
         (
             {"top1_agreement": 0.982, "kl_mean": 0.0000708},
             [
@@ -44,6 +45,7 @@ def bundle(**fields: Any) -> Any:
 )
 def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[str, float], lines: list[str]) -> None:
     report = {"bytes": {"before": 4000, "after": 1000}, "fidelity": {**COMMON, **figures}, "speed": SPEED}
+    report["batch_invariance"] = BATCHES
     summary.echo_report(bundle(report=report, weights=SimpleNamespace(skipped={"a.weight": "excluded"})))
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert all(line in printed for line in lines)
@@ -52,7 +54,7 @@ def test_report_of_every_task(capsys: pytest.CaptureFixture[str], figures: dict[
 
 
 def test_one_number_a_text_agrees_by_its_correlation() -> None:
-    rows = summary.measures({"fidelity": {**COMMON, "correlation": 0.993}})
+    rows = summary.measures({"fidelity": {**COMMON, "correlation": 0.993}, "batch_invariance": BATCHES})
     assert rows[0] == ("fidelity", "correlation with float32 0.9930")
     assert [label for label, _ in rows] == ["fidelity", "batches"]
 
@@ -75,8 +77,8 @@ def test_what_was_not_measured_is_left_out() -> None:
     ],
 )
 def test_batches_are_bit_for_bit_or_off(batches: dict[str, Any], text: str) -> None:
-    rows = summary.measures({"fidelity": COMMON, "batches": batches})
-    assert [row for row in rows if row[0] == "batches"] == [("batches", text)], "in place of the cosine"
+    rows = summary.measures({"fidelity": COMMON, "batch_invariance": batches})
+    assert [row for row in rows if row[0] == "batches"] == [("batches", text)]
 
 
 def test_sizes_are_given_by_kind() -> None:
@@ -123,7 +125,7 @@ def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> Non
     fidelity = COMMON | {"top1_agreement": 0.9, "flip_rate": 0.1, "kl_mean": 0.1, "token_agreement": 0.9}
     fidelity |= {f"{name}_{side}": 2.0 for name in ("perplexity", "bits_per_byte") for side in ("before", "after")}
     report = {"bytes": {"before": 40, "after": 12}, "kinds": kinds, "fidelity": fidelity, "speed": SPEED * 3}
-    report |= {"batches": {"rows": 2, "identical": 1, "max_difference": 1e-3}, "advice": "slower than float32"}
+    report |= {"batch_invariance": {"rows": 2, "identical": 1, "max_difference": 1e-3}, "advice": "slower than float32"}
     report["sensitivity"] = [{"weight": f"w{i}", "bytes": 9, "int8": 0.1, "int4": 0.2} for i in range(99)]
     weights = SimpleNamespace(skipped={f"w{i}": "excluded" for i in range(99)})
     summary.echo_report(bundle(report=report, weights=weights))
@@ -165,7 +167,8 @@ def test_both_sides_of_a_translation_are_described() -> None:
 
 
 def test_verification_speaks_of_outputs_of_any_kind() -> None:
-    figures: dict[str, Any] = {"files": 2, "golden_cosine": 1.0, "rows_alone": {"rows": 48, "max_error": 1e-7}}
+    figures: dict[str, Any] = {"files": 2, "golden_cosine": 1.0}
+    figures["batch_invariance"] = {"rows": 48, "max_difference": 1e-7}
     text = " ".join(text for _, text in summary.verified(figures))
     assert "cosine 1.0000 to the output that was stored" in text
     assert "vector" not in text

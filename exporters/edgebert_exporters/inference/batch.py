@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgebert_runtime.session.session import Runnable
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
@@ -56,6 +58,11 @@ class Batch:
 
 # A model as a function from a batch to its outputs.
 Reference = Callable[[Batch], list[Floats]]
+
+
+def as_function(session: Runnable) -> Reference:
+    """Return a session as a function from a batch to its outputs."""
+    return lambda batch: list(session.run(None, batch.feeds))
 
 
 def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:

@@ -1,8 +1,8 @@
-"""Run the graph of a decoder on columns: a past as the reference has it, whatever cache the target keeps.
+"""Run the graph of a decoder on columns: one column of the KV cache for each column of the mask.
 
-The calls take and give what ``portable`` does, a column of the cache for each column of the mask. For ``cpu`` the
-past is packed into buffers without gaps, the graph writes into the same buffers, and the present is spread out again.
-This is for checking and measuring; an engine keeps its buffers from one call to the next.
+The reference and the target ``portable`` have such a cache. For ``cpu`` the past is packed into buffers without gaps,
+the graph writes into the same buffers, and the present is spread out again. This is for checking and measuring; an
+engine keeps its buffers from one call to the next.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ Feeds = Mapping[str, Array]
 ONE = np.ones(1, np.int64)
 
 
-def adapt(session: Runnable, inputs: Sequence[TensorSpec]) -> Runnable:
-    """Return a session that runs on columns if the graph with these ``inputs`` is a decoder, else the session."""
-    past = past_of(inputs)
-    return Decoder(session, past) if past else session
+def adapt_decoder(session: Runnable, inputs: Sequence[TensorSpec]) -> ColumnCacheAdapter:
+    """Return a session on columns of the graph of a decoder with these ``inputs``."""
+    return ColumnCacheAdapter(session, past_of(inputs))
 
 
-class Decoder:
-    """An open session of a decoder that runs on columns. Where no past is fed, there is none."""
+class ColumnCacheAdapter:
+    """An open session of a decoder that runs on columns; a past that is not fed is empty."""
 
     def __init__(self, session: Runnable, past: Sequence[TensorSpec]) -> None:
         self.session = session
@@ -44,10 +43,10 @@ class Decoder:
             return list(self.session.run(output_names, feeds))
         binding, others, caches = self.bind(feeds, output_names)
         self.inner.run_with_iobinding(binding)
-        found = {name: value.numpy() for name, value in zip(others, binding.get_outputs(), strict=False)}
+        outputs = {name: value.numpy() for name, value in zip(others, binding.get_outputs(), strict=False)}
         for name, value in caches.items():
-            found[name] = spread(value.numpy(), feeds["attention_mask"])
-        return [found[name] for name in output_names or [*others, *caches]]
+            outputs[name] = spread(value.numpy(), feeds["attention_mask"])
+        return [outputs[name] for name in output_names or [*others, *caches]]
 
     def prepared(self, feeds: Feeds) -> Callable[[], object]:
         """Return a function that runs the graph on ``feeds`` and does nothing else, to be timed."""
@@ -63,14 +62,11 @@ class Decoder:
         return getattr(self.session, "inner", self.session)
 
     def complete(self, feeds: Feeds) -> Feeds:
-        """Add a past of no columns where there is none, and ask for one token where nobody says for how many.
-
-        A past that is given becomes float16 if that is what the graph takes.
-        """
+        """Add an empty past and ``top_k`` of one where they are missing; the past gets the graph's dtype."""
         batch = len(feeds["input_ids"])
         shapes = {spec.name: (batch, int(spec.shape[1]), 0, int(spec.shape[3])) for spec in self.past}
-        given = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
-        return given | {spec.name: given[spec.name].astype(spec.dtype, copy=False) for spec in self.past}
+        complete = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
+        return complete | {spec.name: complete[spec.name].astype(spec.dtype, copy=False) for spec in self.past}
 
     def bind(self, feeds: Feeds, output_names: Sequence[str] | None) -> tuple[Any, list[str], dict[str, Any]]:
         """Bind inputs and outputs, past and present to one buffer each; they come by the names of the outputs."""

@@ -1,4 +1,4 @@
-"""Continue prompts with the likeliest token, again and again: in a batch, as an engine does, or one by one."""
+"""Greedy decoding of prompts, in a batch or one by one."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ def continued(
     return logits
 
 
-def token_agreement(
+def same_token_share(
     before: Reference, after: Reference, prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec], steps: int
 ) -> float:
-    """Return the share of the tokens that two models go on with which are the same, up to the first that differs."""
-    tokens = [
-        np.stack([logits.argmax(1) for logits in continued(run, prompts, inputs, steps)], 1) for run in (before, after)
-    ]
-    return float(np.cumprod(tokens[0] == tokens[1], axis=1).mean())
+    """Return the share of greedily generated tokens that are the same, up to the first difference of each prompt."""
+    old, new = (
+        np.stack([logits.argmax(1) for logits in continued(model, prompts, inputs, steps)], 1)
+        for model in (before, after)
+    )
+    return float(np.cumprod(old == new, axis=1).mean())

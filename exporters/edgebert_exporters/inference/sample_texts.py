@@ -1,4 +1,4 @@
-"""Sample texts, as what each task reads."""
+"""Sample texts, samples of a task, and batches of samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.graph_runner import ForcedTargets
-from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.translation import translated
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.inputs.batching import pad, plan_batches
@@ -22,19 +19,13 @@ from edgebert_runtime.tasks.translator import TOKENIZERS
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.
 MIN_TEXTS = 8
-# Each token of a decoder's texts has a whole vocabulary of logits to be compared; so many are enough.
-MOST_TOKENS = 4096
-# Where masks are to be filled in, one of so many tokens is a mask.
-MASK_EVERY = 7
-# Of a model that translates: so many texts, and of each translation so many tokens at most.
-MOST_TRANSLATIONS, TARGET_TOKENS = 48, 24
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids of a text or of two, the segment of each, and the positions whose logits are asked for.
+    """Token ids of one or two texts, their segments, and the ``chosen`` positions whose logits are asked for.
 
-    Where there is a ``target``, the token that it starts from and its others but the last, these are positions in it.
+    With a ``target``, the inputs of a decoder, the positions are those of the target.
     """
 
     ids: Sequence[int]
@@ -44,22 +35,22 @@ class Sample:
 
 
 def sample_texts() -> list[str]:
-    """Return the English sentences that serve where the user gives no texts (public domain, see THIRD_PARTY.md)."""
+    """Return our own English sentences (public domain, see THIRD_PARTY.md)."""
     text = importlib.resources.files("edgebert_exporters").joinpath("sample_texts.txt").read_text(encoding="utf-8")
     return text.splitlines()
 
 
 def source_tokenizer(bundle: Bundle) -> Tokenizer:
-    """Load the tokenizer of the texts that a bundle reads."""
+    """Load the tokenizer of a bundle; of two, that of sources."""
     name = TOKENIZERS[0] if TOKENIZERS[0] in bundle.manifest.files else TOKENIZER_NAME
     return Tokenizer.load(bundle.path / name, bundle.manifest.limits.vocab_size)
 
 
 def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> list[list[int]]:
-    """Return token ids of the texts, or of our own sample texts; so short that two fit into one where tasks need two.
+    """Return token ids of ``texts``, or of our own; half as long where the task reads pairs.
 
-    A tokenizer that does not know English (molecules, proteins) turns our texts into unknown tokens, which say
-    nothing; such a model gets random ids of its vocabulary, of the same lengths.
+    A tokenizer without English (molecules, proteins) makes unknown tokens of our texts. Its model gets random ids of
+    the same lengths instead.
 
     Raises:
         QuantizationError: if fewer than :data:`MIN_TEXTS` texts are given.
@@ -76,55 +67,10 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
     return rows
 
 
-def to_samples(bundle: OpenedBundle, rows: Sequence[Sequence[int]]) -> list[Sample]:
-    """Make rows of token ids into what the task of a bundle reads: as they are, in pairs, or with masks in them.
-
-    Each row is followed by the next one where two are needed, and the last by the first.
-    """
-    task, limits = bundle.manifest.task, bundle.manifest.limits
-    if TASKS[task].reads_pairs:
-        pairs = [(list(row), list(rows[(i + 1) % len(rows)])[1:]) for i, row in enumerate(rows)]
-        samples = [Sample(one + other, [0] * len(one) + [1] * len(other)) for one, other in pairs]
-        return [Sample(s.ids[: limits.max_tokens], s.types[: limits.max_tokens]) for s in samples]
-    if task == "generate":  # a tokenizer that adds nothing makes no token of an empty text
-        texts = [Sample(row, [0] * len(row), range(len(row))) for row in rows if row]
-        used = np.cumsum([len(text.ids) for text in texts])
-        return texts[: max(MIN_TEXTS, int((used <= MOST_TOKENS).sum()))]
-    if task == "translate":
-        assert isinstance(bundle.session, ForcedTargets)
-        rows = rows[:MOST_TRANSLATIONS]
-        targets = translated(bundle.session, bundle.manifest, rows, TARGET_TOKENS)
-        return [Sample(row, [0] * len(row), range(len(t)), t) for row, t in zip(rows, targets, strict=True)]
-    if task != "fill-mask":
-        return [Sample(row, [0] * len(row)) for row in rows]
-    mask = mask_id(bundle.bundle)
-    samples = []
-    for row in rows:
-        inner = range(1, len(row) - 1) or range(len(row))
-        chosen = inner[len(inner) // 2 % MASK_EVERY :: MASK_EVERY]
-        samples.append(Sample([mask if i in chosen else token for i, token in enumerate(row)], [0] * len(row), chosen))
-    return samples
-
-
-def mask_id(bundle: Bundle) -> int:
-    """Return the id of the mask token.
-
-    Raises:
-        QuantizationError: if the tokenizer does not have it.
-    """
-    import tokenizers
-
-    token = bundle.manifest.settings.get("mask_token")
-    found = tokenizers.Tokenizer.from_file(str(bundle.path / "tokenizer.json")).token_to_id(str(token))
-    if found is None:
-        raise QuantizationError(f"{bundle.path}: the tokenizer has no mask token {token!r}; export the bundle again")
-    return int(found)
-
-
 def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple[list[int], Batch]]:
-    """Pad samples into batches with the ``inputs`` of a graph; each comes with the numbers of its samples.
+    """Pad samples into batches with the ``inputs`` of a graph; return the indices of the samples with each batch.
 
-    A batch holds fewer tokens where the logits of every one are asked for, since each has a whole vocabulary of them.
+    Where every token is asked for, each has a whole vocabulary of logits, and batches are smaller.
     """
     batches, most = [], BATCH_TOKENS
     if all(len(sample.chosen) >= len(sample.ids) or sample.target for sample in samples):

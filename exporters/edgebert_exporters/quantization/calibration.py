@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.decoder_adapter import Decoder
+from edgebert_exporters.inference.decoder_adapter import ColumnCacheAdapter
 from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.quantization.weight_discovery import Floats
@@ -119,7 +119,7 @@ def observe_graph(
 
     session = open_graphs(source.path, source.manifest, opener)
     for batch in batches:
-        if isinstance(session, Decoder):  # it binds the session by itself
+        if isinstance(session, ColumnCacheAdapter):  # it binds the session by itself
             observed.observe(session.run(observed.values, batch.feeds), batch.feeds)
         else:
             session.run(None, batch.feeds)

@@ -1,8 +1,8 @@
 """Mixed precision: measure each weight alone, then choose formats whose total loss stays within a limit.
 
 The loss of a model is 1 minus its fidelity to float32 on sample texts
-(:func:`edgebert_exporters.fidelity.agreement.decisive`). The loss of a weight in one format is measured with all other
-weights in float32. Losses are taken to add up:
+(:func:`edgebert_exporters.fidelity.comparison.headline_metric`). The loss of a weight in one format is measured with
+all other weights in float32. Losses are taken to add up:
 
 1. Every weight starts in its smallest format.
 2. While the sum is too large, one weight gets a larger format: the one whose loss falls most per byte added.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert_exporters.fidelity.agreement import Agreement, decisive, vectors_of
+from edgebert_exporters.fidelity.comparison import Fidelity, headline_metric, vectors_of
 from edgebert_exporters.inference.batch import Floats
 from edgebert_exporters.inference.graph_runner import result_outputs
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
@@ -65,11 +65,11 @@ class LossEvaluator:
         """Return 1 minus the fidelity of a model whose weights have ``formats``, all others being float32."""
         models, _ = self.quantizer.quantize(formats, silent)
         session = open_models(models, self.quantizer.source)
-        agreement = Agreement.of(self.quantizer.source.manifest)
+        fidelity = Fidelity.of(self.quantizer.source.manifest)
         for number, expected in enumerate(self.expected):
             for before, after in zip(expected, self.vectors(session, number), strict=True):
-                agreement.add(before, after)
-        return max(0.0, 1 - decisive(agreement.figures())[1])
+                fidelity.add(before, after)
+        return max(0.0, 1 - headline_metric(fidelity.figures())[1])
 
 
 def check_max_loss(max_loss: float, scheme: str) -> None:

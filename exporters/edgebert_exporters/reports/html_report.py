@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebert_exporters.bundles.atomic_folder import explain
-from edgebert_exporters.fidelity.agreement import decisive
+from edgebert_exporters.fidelity.comparison import headline_metric
 from edgebert_exporters.reports.svg_charts import bars, histogram, stacked
 from edgebert_exporters.reports.thresholds import advice, slowdown
 from edgebert_runtime.bundle.reader import Bundle
@@ -104,7 +104,7 @@ def page(bundle: Bundle, figures: Sequence[Row]) -> str:
 def summary(report: dict[str, Any]) -> str:
     """Say in a sentence what was gained and what it cost."""
     sizes, faster = report["bytes"], statistics.median(row["speedup"] for row in report["speed"])
-    figure, value = decisive(report["fidelity"])
+    figure, value = headline_metric(report["fidelity"])
     before, after = megabytes(sizes["before"]), megabytes(sizes["after"])
     return (
         f"{before} of weights became {after}; {faster:.2f} times the speed of float32 in the median of "
@@ -114,7 +114,7 @@ def summary(report: dict[str, Any]) -> str:
 
 def verdict(report: dict[str, Any]) -> list[Row]:
     """Hold the figures that decide against their limits."""
-    figure, value = decisive(report["fidelity"])
+    figure, value = headline_metric(report["fidelity"])
     rows = [(figure, judged(value, report["min_fidelity"], value >= report["min_fidelity"], "at least"))]
     most, taken = report.get("max_slowdown"), slowdown(report)
     limit = "no limit was set" if most is None else judged(taken, most, taken <= most, "at most")

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import edgebert_runtime
-from edgebert_exporters.fidelity.agreement import nearest
+from edgebert_exporters.fidelity.comparison import nearest
 from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.progress import Progress
 from edgebert_exporters.reports.labelled_examples import Examples, Row

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgebert_exporters.fidelity.agreement import decisive
+from edgebert_exporters.fidelity.comparison import headline_metric
+from edgebert_exporters.fidelity.figures import told_apart
 from edgebert_runtime.errors import QuantizationError
 
 # The remedy where a granularity is slow.
@@ -41,16 +42,18 @@ class Gates:
         Raises:
             QuantizationError: naming the figure, its value and the limit that it misses.
         """
-        figure, value = decisive(report["fidelity"])
+        figure, value = headline_metric(report["fidelity"])
         if not value >= self.min_fidelity:
+            text = told_apart(value, self.min_fidelity)
             raise QuantizationError(
-                f"the quantized model has a {figure} of {value:.4f} to float32, less than {self.min_fidelity}; leave "
+                f"the quantized model has a {figure} of {text} to float32, less than {self.min_fidelity}; leave "
                 "layers out with --exclude, give --calibration texts like yours, or lower --min-fidelity"
             )
         taken = slowdown(report)
         if self.max_slowdown is not None and not taken <= self.max_slowdown:
+            text = told_apart(taken, self.max_slowdown, 2)
             raise QuantizationError(
-                f"the quantized model takes {taken:.2f} times the time of float32, more than {self.max_slowdown}; "
+                f"the quantized model takes {text} times the time of float32, more than {self.max_slowdown}; "
                 f"{remedy(report)}, or raise --max-slowdown"
             )
 

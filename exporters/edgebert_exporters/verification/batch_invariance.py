@@ -1,4 +1,4 @@
-"""Say whether a row gives the same alone and beside others."""
+"""Batch invariance: whether a row gives the same alone and in a batch."""
 
 from __future__ import annotations
 
@@ -8,58 +8,41 @@ from typing import Any
 import numpy as np
 
 from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
-from edgebert_exporters.inference.graph_runner import interface, result_outputs
-from edgebert_exporters.inference.sample_texts import MASK_EVERY, Sample, to_batches
-from edgebert_exporters.verification.parity import Worst
-from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.session.session import Runnable
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
+from edgebert_exporters.inference.sample_texts import to_batches
+from edgebert_exporters.verification.parity import MaxErrors
 
-# Rows, of so many tokens at most, in batches of so many.
+# Random rows, tokens of a row at most, and rows of a batch.
 ROWS, MOST_TOKENS, BATCH = 16, 64, 4
-TARGET_TOKENS = 8
 
 
-def batch_invariance(session: Runnable, manifest: Manifest, rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
-    """Run random rows of random lengths in batches that are padded on the right, and each of them alone.
-
-    ``session`` runs the graphs of the bundle as :func:`~edgebert_exporters.inference.graph_runner.open_graphs` opens
-    them.
+def batch_invariance(opened: OpenedBundle, rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
+    """Run random rows in batches with padding on the right, and each of them alone.
 
     Returns:
-        How many ``rows`` there were, how many of them are ``identical``, bit for bit, and the ``max_difference`` of
-        the others, relative to the largest number of an output.
+        The number of ``rows``, those of them that are ``identical`` bit for bit, and the ``max_difference`` relative
+        to the largest number of an output.
     """
-    outputs = [spec for spec in interface(manifest).outputs if spec.name in result_outputs(interface(manifest).outputs)]
-    names, worst, same = [spec.name for spec in outputs], Worst(), []
-    for batch in random_batches(manifest, rows, np.random.default_rng(seed)):
-        together = session.run(names, batch.feeds)
+    outputs = [spec for spec in opened.signature.outputs if spec.name in opened.results]
+    errors, identical = MaxErrors(), list[bool]()
+    for batch in random_batches(opened, rows, np.random.default_rng(seed)):
+        together = opened.run(opened.results, batch.feeds)
         for row, single in rows_alone(batch):
-            identical = True
-            for spec, found, expected in zip(outputs, together, session.run(names, single.feeds), strict=True):
-                there, here = found[row_outputs(spec.shape, batch, row)], expected[real_outputs(spec.shape, single)]
-                worst.add(spec.name, there, here, single.name)
-                identical &= np.array_equal(there, here)
-            same.append(identical)
-    return {"rows": len(same), "max_difference": worst.worst.error, "identical": sum(same)}
+            equal = True
+            for spec, in_batch, alone in zip(outputs, together, opened.run(opened.results, single.feeds), strict=True):
+                actual, expected = (
+                    in_batch[row_outputs(spec.shape, batch, row)],
+                    alone[real_outputs(spec.shape, single)],
+                )
+                errors.add(spec.name, actual, expected, single.name)
+                equal &= np.array_equal(actual, expected)
+            identical.append(equal)
+    return {"rows": len(identical), "max_difference": errors.worst.relative, "identical": sum(identical)}
 
 
-def random_batches(manifest: Manifest, rows: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Yield batches of random rows, the shorter ones with padding on their right, that ask for some of their tokens."""
-    inputs = [spec.name for spec in interface(manifest).inputs]
-    samples = [random_sample(manifest, rng) for _ in range(rows)]
+def random_batches(opened: OpenedBundle, rows: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Yield batches of random rows, padded on the right."""
+    samples = [opened.kind.random_sample(opened.manifest, MOST_TOKENS, rng) for _ in range(rows)]
     for start in range(0, rows, BATCH):
-        for _, batch in to_batches(samples[start : start + BATCH], inputs):
+        for _, batch in to_batches(samples[start : start + BATCH], opened.signature.input_names):
             yield batch
-
-
-def random_sample(manifest: Manifest, rng: np.random.Generator) -> Sample:
-    """Return a random row of the task of a manifest."""
-    limits, task = manifest.limits, manifest.task
-    length = int(rng.integers(1, min(limits.max_tokens, MOST_TOKENS) + 1))
-    ids, types = rng.integers(0, limits.vocab_size, length).tolist(), [0] * length
-    if task == "translate":
-        size = interface(manifest).outputs[0].shape[-1]
-        assert isinstance(size, int)
-        target = rng.integers(0, size, rng.integers(1, min(limits.max_tokens, TARGET_TOKENS) + 1)).tolist()
-        return Sample(ids, types, range(len(target)), target)
-    return Sample(ids, types, range(0, length, MASK_EVERY) if task in ("generate", "fill-mask") else ())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgebert_exporters.inference.batch import Batch, Floats, Ints, Reference
-from edgebert_exporters.inference.graph_runner import ForcedTargets
+from edgebert_exporters.inference.teacher_forcing import TeacherForcedSeq2Seq
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.decoders.seq2seq_decoder import Seq2SeqDecoder
 from edgebert_runtime.decoders.seq2seq_kv_cache import CrossAttentionCache
@@ -20,12 +20,12 @@ from edgebert_runtime.inputs.batching import pad
 SOURCE_LENGTHS = (1, 3, 9, 17)
 BEAMS = (1, 4)
 STEPS = 8
-# Two hypotheses whose scores differ by less may change places.
+# Hypotheses whose scores differ by no more, relatively, may change places.
 TIE = 1e-4
 
 
-class Recomputed:
-    """Rows of targets that a reference computes anew for every token; see ``edgebert_runtime.generation.StepModel``."""
+class RecomputedRows:
+    """A step model that computes every target anew for each token, without a KV cache."""
 
     def __init__(self, reference: Reference, sources: Sequence[list[int]], start: int) -> None:
         self.reference = reference
@@ -34,7 +34,7 @@ class Recomputed:
         self.targets: Ints = np.full((len(sources), 1), start, np.int64)
 
     def logits(self) -> Floats:
-        """Return the logits (rows, vocab) of what follows each row."""
+        """Return the logits (rows, vocab) of the next token of each row."""
         rows, length = self.targets.shape
         feeds: dict[str, npt.NDArray[Any]] = {
             "input_ids": self.ids[self.owners],
@@ -46,16 +46,16 @@ class Recomputed:
         return self.reference(Batch("translations", feeds))[0]
 
     def step(self, parents: Ints, tokens: Ints) -> Floats:
-        """Continue rows."""
+        """Continue the rows ``parents`` with ``tokens``."""
         self.owners = self.owners[parents]
         self.targets = np.concatenate([self.targets[parents], tokens[:, None]], 1)
         return self.logits()
 
 
 def check_translations(
-    opened: ForcedTargets, reference: Reference, manifest: Manifest, seed: int = 0
+    session: TeacherForcedSeq2Seq, reference: Reference, manifest: Manifest, seed: int = 0
 ) -> dict[str, Any]:
-    """Make sure that greedy and beam search find with the graphs what they find with the reference.
+    """Compare the greedy and beam search translations of the graphs with those of the reference.
 
     Raises:
         ParityError: if a translation differs by more than the order of equally good ones.
@@ -65,23 +65,24 @@ def check_translations(
     lengths = [min(length, limits.max_tokens) for length in SOURCE_LENGTHS]
     sources = [rng.integers(0, limits.vocab_size, length).tolist() for length in lengths]
     prompts = [[start]] * len(sources)
-    most = max(1, min(STEPS, limits.max_tokens - 1))
+    max_new_tokens = max(1, min(STEPS, limits.max_tokens - 1))
     for beams in BEAMS:
-        options = Options.read({}, max_new_tokens=most, num_beams=beams)
-        read = CrossAttentionCache.encode(opened.graph, opened.encoder, sources)
-        rows = Seq2SeqDecoder(opened.past(len(sources), most + 1, beams), read)
-        wanted = Recomputed(reference, sources, start)
-        sides = (rows, rows.prefill(prompts)), (wanted, wanted.logits())
-        found, expected = (search(model, logits, prompts, options, limit=limits.max_tokens) for model, logits in sides)
-        for source, (one,), (other,) in zip(sources, found, expected, strict=True):
-            if not same(one, other):
+        options = Options.read({}, max_new_tokens=max_new_tokens, num_beams=beams)
+        cross = CrossAttentionCache.encode(session.graph, session.encoder, sources)
+        rows = Seq2SeqDecoder(session.past(len(sources), max_new_tokens + 1, beams), cross)
+        recomputed = RecomputedRows(reference, sources, start)
+        sides = (rows, rows.prefill(prompts)), (recomputed, recomputed.logits())
+        results = (search(model, logits, prompts, options, limit=limits.max_tokens) for model, logits in sides)
+        for source, (actual,), (expected,) in zip(sources, *results, strict=True):
+            if not same_or_tied(actual, expected):
                 raise ParityError(
                     f"with num_beams={beams} the {manifest.target} graphs translate a source of {len(source)} tokens "
-                    f"to {list(one.tokens)} instead of {list(other.tokens)}; please report this model"
+                    f"to {list(actual.tokens)} instead of {list(expected.tokens)}; please report this model"
                 )
-    return {"sources": len(sources), "num_beams": list(BEAMS), "tokens": len(sources) * len(BEAMS) * most}
+    return {"sources": len(sources), "num_beams": list(BEAMS), "tokens": len(sources) * len(BEAMS) * max_new_tokens}
 
 
-def same(one: Hypothesis, other: Hypothesis) -> bool:
-    """Say whether two hypotheses are one, or as good as each other."""
-    return one.tokens == other.tokens or abs(one.score - other.score) <= TIE * max(1, abs(other.score))
+def same_or_tied(actual: Hypothesis, expected: Hypothesis) -> bool:
+    """Return whether two hypotheses have the same tokens, or scores within :data:`TIE`."""
+    tied = abs(actual.score - expected.score) <= TIE * max(1, abs(expected.score))
+    return actual.tokens == expected.tokens or tied

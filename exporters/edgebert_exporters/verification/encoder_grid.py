@@ -16,8 +16,8 @@ def encoder_grid(
 ) -> Iterator[Batch]:
     """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` positions, with the ``inputs`` of a graph.
 
-    The rows of a batch go through the kinds of padding in turn, starting from each kind, so that every kind is
-    met alone and beside every other. The longest batches, which cost the most, start from the first kind only.
+    The rows go through the kinds of padding in turn, starting from each kind: every kind is met alone and beside
+    every other. The longest batches start from the first kind only.
     """
     rng = np.random.default_rng(seed)
     for length in sorted({n for n in (1, 2, 7, max_tokens) if n <= max_tokens}):

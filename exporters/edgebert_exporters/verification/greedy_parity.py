@@ -18,9 +18,9 @@ STEPS = 8
 def check_greedy(
     run: Reference, reference: Reference, manifest: Manifest, tolerance: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Make sure that prompts of unequal lengths in one batch go on as the reference goes on with each alone.
+    """Compare the greedy continuations of prompts in one batch with those of the reference for each alone.
 
-    Two tokens that the reference finds equally likely, to within ``tolerance`` of its largest logit, may change places.
+    Two tokens whose reference logits differ by at most ``tolerance`` of the largest may change places.
 
     Raises:
         ParityError: naming the prompt and the step.
@@ -31,13 +31,13 @@ def check_greedy(
     lengths = [min(length, limits.max_tokens - steps + 1) for length in PROMPT_LENGTHS]
     prompts = [rng.integers(0, limits.vocab_size, length).tolist() for length in lengths]
     alone = [np.concatenate(continued(reference, [prompt], inputs, steps)) for prompt in prompts]  # (steps, vocab) each
-    wanted = np.stack([logits.argmax(1) for logits in alone])
-    together = np.stack(continued(run, prompts, inputs, steps, wanted), axis=1).argmax(2)
-    for row, step in zip(*np.nonzero(together != wanted), strict=True):
-        logits, found = alone[row][step], together[row, step]
-        if logits[wanted[row, step]] - logits[found] > 2 * tolerance * np.abs(logits).max():
+    expected = np.stack([logits.argmax(1) for logits in alone])
+    together = np.stack(continued(run, prompts, inputs, steps, expected), axis=1).argmax(2)
+    for row, step in zip(*np.nonzero(together != expected), strict=True):
+        logits, token = alone[row][step], together[row, step]
+        if logits[expected[row, step]] - logits[token] > 2 * tolerance * np.abs(logits).max():
             raise ParityError(
-                f"the {manifest.target} graph goes on with token {found} instead of {wanted[row, step]} at step "
+                f"the {manifest.target} graph goes on with token {token} instead of {expected[row, step]} at step "
                 f"{step + 1} after a prompt of {lengths[row]} tokens; please report this model"
             )
-    return {"prompts": len(prompts), "tokens": int(wanted.size)}
+    return {"prompts": len(prompts), "tokens": int(expected.size)}

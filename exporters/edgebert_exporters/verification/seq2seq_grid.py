@@ -1,4 +1,4 @@
-"""The batches on which an encoder and its decoder must agree with their reference: sources, and targets as given."""
+"""Verification batches of an encoder-decoder: sources, and targets under teacher forcing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from edgebert_exporters.verification.decoder_grid import BEST
 from edgebert_exporters.verification.encoder_grid import encoder_grid
 from edgebert_runtime.bundle.manifest import Limits
 
-# Lengths of targets, which take turns; one of all positions comes with the longest sources.
+# Lengths of targets, in turn. The longest sources come with a target of all positions.
 TARGETS = (1, 2, 7)
 
 
 def target_grid(limits: Limits, vocab_size: int, seed: int = 0) -> Iterator[Batch]:
-    """Yield the sources of the encoder grid, each batch with targets of one length.
-
-    ``vocab_size`` is that of the targets. A single source also comes with a target that takes all positions.
-    """
+    """Yield the sources of the encoder grid, each batch with targets of one length; ``vocab_size`` is the targets'."""
     rng = np.random.default_rng(seed)
     for number, batch in enumerate(encoder_grid((), limits.vocab_size, limits.max_tokens, 1, seed)):
         size, source = batch.input_ids.shape

@@ -68,7 +68,7 @@ def test_bundle_is_dynamic_verified_and_says_what_it_is(
     assert [spec.name for spec in manifest.graphs["model"].inputs] == ["input_ids", "attention_mask"]
     assert manifest.verification["batches"] >= 30
     found = verify_bundle(bundle, source)
-    assert 0 <= found["rows_alone"]["max_error"] < TOLERANCE
+    assert 0 <= found["batch_invariance"]["max_difference"] < TOLERANCE
     assert 0 < found["reference"]["max_error"] < TOLERANCE
 
 

@@ -21,9 +21,10 @@ from edgebert_exporters.bundles.bundle_files import list_files, write_manifest
 from edgebert_exporters.graphs.onnx_export import TARGETS
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.batch import real_outputs
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.graph_runner import bundle_signature, open_graphs
 from edgebert_exporters.quantization.float16 import FLOAT16, FLOAT32, KV_CACHE, float16_signature, to_float16
-from edgebert_exporters.verification.parity import CHOSEN, batches_of, not_finite
+from edgebert_exporters.verification.checks import batches_of
+from edgebert_exporters.verification.parity import TOP_IDS, not_finite
 from edgebert_runtime import load
 from edgebert_runtime.bundle.manifest import GraphSpec
 from edgebert_runtime.bundle.reader import Bundle
@@ -90,12 +91,12 @@ def test_results_are_those_of_float32(task: str, target: str, bundles: Bundles, 
     source = Bundle.open(bundles(task, target))
     half = halved(source.path, tmp_path / "half")
     before, after = (open_graphs(b.path, b.manifest) for b in (source, half))
-    outputs = interface(source.manifest).outputs
+    outputs = bundle_signature(source.manifest).outputs
     for batch in batches_of(source.manifest):
         old, new = before.run(None, batch.feeds), after.run(None, batch.feeds)
         assert not not_finite(outputs, new), batch.name
         for spec, expected, found in zip(outputs, old, new, strict=True):
-            if spec.name == CHOSEN:
+            if spec.name == TOP_IDS:
                 continue
             real = real_outputs(spec.shape, batch)
             largest = max(float(np.abs(expected[real]).max(initial=0)), 1)
@@ -183,7 +184,7 @@ def sharper(factor: float) -> Callable[[ir.Model], None]:
 def test_large_scores_give_numbers(task: str, target: str, factor: float, bundles: Bundles, tmp_path: Path) -> None:
     """Of 50 times the size, and so large that float16 could not hold them; rows of padding alone included."""
     half = halved(bundles(task, target), tmp_path / "half", sharper(factor))
-    session, outputs = open_graphs(half.path, half.manifest), interface(half.manifest).outputs
+    session, outputs = open_graphs(half.path, half.manifest), bundle_signature(half.manifest).outputs
     for batch in batches_of(half.manifest)[:12]:
         assert not not_finite(outputs, session.run(None, batch.feeds)), batch.name
 
@@ -260,7 +261,7 @@ def test_a_gpu_computes_the_same(task: str, target: str, bundles: Bundles, tmp_p
     half = halved(source.path, tmp_path / "half", sharper(50))
     graph = half.path / half.manifest.graphs["model"].file
     sessions = [open_session(graph, device=device) for device in ("cpu", "cuda")]
-    outputs = interface(half.manifest).outputs
+    outputs = bundle_signature(half.manifest).outputs
     for batch in batches_of(half.manifest):
         old, new = (session.run(None, batch.feeds) for session in sessions)
         assert not not_finite(outputs, new), batch.name

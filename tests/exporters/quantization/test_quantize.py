@@ -12,11 +12,11 @@ import pytest
 
 import edgebert_exporters.quantization.quantizer as quantizer_module
 from edgebert_exporters import quantize_bundle
+from edgebert_exporters.inference.encoder import SHAPES
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
 from edgebert_exporters.quantization.calibration import AbsMaxObserver, observe_graph
 from edgebert_exporters.quantization.int8_per_channel import quantize_per_channel
-from edgebert_exporters.reports.report import SHAPES
 from edgebert_runtime import Bundle, load
 from edgebert_runtime.errors import ExportError, QuantizationError
 from tests.support.tiny import CONFIG

@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from edgebert_exporters.fidelity.agreement import surprise
+from edgebert_exporters.fidelity.comparison import negative_log_likelihood
+from edgebert_exporters.inference.decoder import MOST_TOKENS
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_exporters.inference.sample_texts import MIN_TEXTS, MOST_TOKENS, Sample, to_batches, to_samples
+from edgebert_exporters.inference.sample_texts import MIN_TEXTS, Sample, to_batches
 from edgebert_exporters.quantization.schemes import (
     CPU_REQUIREMENTS,
     FLOAT16,
@@ -137,7 +138,7 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
     }[form]
     assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
-        *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
+        *("texts", "cosine_mean", "cosine_min", "cosines"),
         *("top1_agreement", "flip_rate", "kl_mean"),
         *("perplexity_before", "perplexity_after", "bits_per_byte_before", "bits_per_byte_after", "token_agreement"),
     }
@@ -147,7 +148,7 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
     assert 0 < found["kl_mean"] < 0.1
     assert 0 < abs(found["perplexity_after"] / found["perplexity_before"] - 1) < 0.2
     assert (0 if form == "int4" else 0.3) < found["token_agreement"] <= 1
-    assert found["alone_in_batch_cosine_min"] > 0.999999, "a row does not depend on the others"
+    assert report["batch_invariance"]["cosine_min"] > 0.999999, "a row does not depend on the others"
     assert [row["shape"] for row in report["speed"]] == ["1 x 1 after 32", "1 x 64 after 0", "8 x 1 after 32"]
 
 
@@ -155,20 +156,20 @@ def test_perplexity_is_that_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     logits, ids = (rng.standard_normal((300, 40)) * 9).astype(np.float32), rng.integers(0, 40, 300).tolist()
     expected = torch.nn.functional.cross_entropy(torch.tensor(logits[:-1]), torch.tensor(ids[1:]), reduction="none")
-    np.testing.assert_allclose(surprise(logits, ids), expected.numpy(), rtol=1e-4, atol=1e-6)
-    assert surprise(logits[:1], ids[:1]).shape == (0,)
+    np.testing.assert_allclose(negative_log_likelihood(logits, ids), expected.numpy(), rtol=1e-4, atol=1e-6)
+    assert negative_log_likelihood(logits[:1], ids[:1]).shape == (0,)
 
 
 def test_every_token_of_a_text_is_asked_about(task_bundle: Callable[[str], Path]) -> None:
-    samples = to_samples(OpenedBundle.open(task_bundle("generate")), [[4, 5, 6], [], [7]])
+    samples = OpenedBundle.open(task_bundle("generate")).samples([[4, 5, 6], [], [7]])
     assert [(sample.ids, list(sample.chosen)) for sample in samples] == [([4, 5, 6], [0, 1, 2]), ([7], [0])]
     ((indices, batch),) = to_batches(samples, ["input_ids", "attention_mask", "logits_indices"])
     assert indices == [0, 1]
     assert batch.feeds["logits_indices"].tolist() == [0, 1, 2, 3]
     texts = [Sample([1] * 30, [0] * 30, range(30))] * 20
     assert max(b.input_ids.size for _, b in to_batches(texts, ["input_ids"])) <= 256
-    assert len(to_samples(OpenedBundle.open(task_bundle("generate")), [[1] * 30] * 1000)) == MOST_TOKENS // 30
-    assert len(to_samples(OpenedBundle.open(task_bundle("generate")), [[1] * 2000] * 10)) == MIN_TEXTS
+    assert len(OpenedBundle.open(task_bundle("generate")).samples([[1] * 30] * 1000)) == MOST_TOKENS // 30
+    assert len(OpenedBundle.open(task_bundle("generate")).samples([[1] * 2000] * 10)) == MIN_TEXTS
 
 
 def test_block_sizes_and_excluded_layers(task_bundle: Callable[[str], Path], tmp_path: Path) -> None:

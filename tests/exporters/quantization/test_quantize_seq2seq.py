@@ -7,25 +7,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.fidelity.agreement as fidelity_module
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import quantize_bundle
-from edgebert_exporters.fidelity.agreement import PROMPTS, translation
-from edgebert_exporters.inference.graph_runner import open_graphs
+from edgebert_exporters.inference import encoder_decoder
+from edgebert_exporters.inference.encoder_decoder import MOST_TRANSLATIONS, PROMPTS, TARGET_TOKENS, EncoderDecoder
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import (
-    MOST_TRANSLATIONS,
-    TARGET_TOKENS,
-    Sample,
-    sample_rows,
-    to_batches,
-    to_samples,
-)
+from edgebert_exporters.inference.sample_texts import Sample, sample_rows, to_batches
 from edgebert_exporters.quantization.schemes import (
     CPU_REQUIREMENTS,
     INT8_PER_CHANNEL,
@@ -101,7 +94,7 @@ def test_report_says_what_it_cost(form: str, translator_bundle: Maker) -> None:
     assert (report["granularity"], report["block_size"]) == expected[form]
     assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
     assert set(found) == {
-        *("texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"),
+        *("texts", "cosine_mean", "cosine_min", "cosines"),
         *("top1_agreement", "flip_rate", "kl_mean"),
         "token_agreement",
     }
@@ -109,7 +102,7 @@ def test_report_says_what_it_cost(form: str, translator_bundle: Maker) -> None:
     assert (0.99 if form == "int4" else 0.999) < found["cosine_mean"] < 1
     assert 0.8 < found["top1_agreement"] < 1
     assert 0 < found["kl_mean"] < 0.01
-    assert found["alone_in_batch_cosine_min"] > 0.9999, "but for sums in another order"
+    assert report["batch_invariance"]["cosine_min"] > 0.9999, "but for sums in another order"
     assert report["bytes"]["after"] < 0.5 * report["bytes"]["before"]
     assert [row["shape"] for row in report["speed"]] == ["1 x 32 to 1", "1 x 32 to 16", "32 x 32 to 8"]
     assert all(row["before_ms"] > 0 and row["after_ms"] > 0 for row in report["speed"])
@@ -130,17 +123,18 @@ def test_token_agreement_is_that_of_the_engines(translator_bundle: Maker) -> Non
 
 
 def test_tokens_agree_up_to_the_first_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [[9, 1, 2, 3], [9, 4, 5], [9, 6], [9]]
-    found = [[9, 1, 7, 3], [9, 4, 5, 8], [9, 6], [9]]  # 1 of 3; 2 of 3; 1 of 1; nothing that could differ
-    monkeypatch.setattr(fidelity_module, "translated", lambda opened, manifest, sources, most: found)
-    samples = [Sample([5], [0], range(len(row)), row) for row in wanted]
-    assert translation(None, None, samples) == pytest.approx((1 + 2 + 1 + 1) / (3 + 3 + 1 + 1))  # type: ignore[arg-type]
+    before = [[9, 1, 2, 3], [9, 4, 5], [9, 6], [9]]
+    after = [[9, 1, 7, 3], [9, 4, 5, 8], [9, 6], [9]]  # 1 of 3; 2 of 3; 1 of 1; nothing that could differ
+    monkeypatch.setattr(encoder_decoder, "translate_greedily", lambda session, manifest, sources, most: after)
+    samples, opened = [Sample([5], [0], range(len(row)), row) for row in before], MagicMock()
+    share = EncoderDecoder().token_fidelity(opened, opened, samples)
+    assert share == pytest.approx((1 + 2 + 1 + 1) / (3 + 3 + 1 + 1))
 
 
 def test_samples_are_translations_of_the_float32_model(translator_bundle: Maker) -> None:
     bundle = Bundle.open(translator_bundle("cpu"))
     sources = [[7, 3, 0], [2, 9, 4, 1, 0], [5, 0]] * 20
-    samples = to_samples(OpenedBundle(bundle), sources)
+    samples = OpenedBundle(bundle).samples(sources)
     assert [list(sample.ids) for sample in samples] == sources[:MOST_TRANSLATIONS]
     engine = Translator(bundle)
     asked: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
@@ -215,8 +209,7 @@ def test_golden_sample_watches_both_graphs(form: str, translator_bundle: Maker) 
     bundle, exact = Bundle.open(translator_bundle(form)), Bundle.open(translator_bundle("cpu"))
     golden, before = (one.manifest.verification["golden"]["vector"] for one in (bundle, exact))
     assert 1e-4 < np.abs(np.subtract(golden, before)).max() < 0.5
-    assert check_golden(bundle, open_graphs(bundle.path, bundle.manifest)) == pytest.approx(1, abs=1e-6)
+    assert check_golden(OpenedBundle(bundle)) == pytest.approx(1, abs=1e-6)
     for graph in LINEARS:
-        session = open_graphs(bundle.path, bundle.manifest, partial(Rolled, graph))
         with pytest.raises(IntegrityError, match="the golden sample gives a vector of cosine"):
-            check_golden(bundle, session)
+            check_golden(OpenedBundle(bundle, partial(Rolled, graph)))

@@ -75,7 +75,7 @@ def test_every_task_with_its_own_figures(
     manifest = quantize_bundle(task_bundle(task), tmp_path / "b").manifest
     found = manifest.report["fidelity"]
     more = {"correlation"} if task in SINGLE else {"top1_agreement", "flip_rate", "kl_mean"}
-    assert set(found) == {"texts", "cosine_mean", "cosine_min", "cosines", "alone_in_batch_cosine_min"} | more
+    assert set(found) == {"texts", "cosine_mean", "cosine_min", "cosines"} | more
     assert found["texts"] > 50
     assert 0.99 < found["cosine_mean"] < 1
     assert found.get("correlation", 1) > 0.99

@@ -23,9 +23,9 @@ from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.graph_editor import GraphEditor
 from edgebert_exporters.inference.batch import Batch
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.graph_runner import bundle_signature, open_graphs
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import sample_rows, to_batches, to_samples
+from edgebert_exporters.inference.sample_texts import sample_rows, to_batches
 from edgebert_exporters.quantization.activation_ranges import METHODS, Histogram
 from edgebert_exporters.quantization.calibration import (
     AbsMaxObserver,
@@ -171,10 +171,8 @@ def test_portable_bundles_stay_portable(
         }
         folder = ways[kind]()
     bundle = Bundle.open(folder)
-    inputs = interface(bundle.manifest).input_names
-    batches = [
-        batch for _, batch in to_batches(to_samples(OpenedBundle(bundle), sample_rows(bundle, None)[:12]), inputs)
-    ]
+    inputs = bundle_signature(bundle.manifest).input_names
+    batches = [batch for _, batch in to_batches(OpenedBundle(bundle).samples(sample_rows(bundle, None)[:12]), inputs)]
     models = quantized(bundle, batches, "min-max", tmp_path / "static")
     for model in models.values():
         assert {node.domain for node in model.graph} == {""}

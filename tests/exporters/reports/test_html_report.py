@@ -27,7 +27,7 @@ REPORT: dict[str, Any] = {
         "cosine_min": 0.99,
         "cosines": {"low": 0.99, "high": 1.0, "counts": [1, 0, 2]},
     },
-    "batches": {"rows": 16, "max_difference": 0.0, "identical": 16},
+    "batch_invariance": {"rows": 16, "max_difference": 0.0, "identical": 16},
     "speed": [
         {"shape": "1 x 16", "before_ms": 3.0, "after_ms": 1.25, "speedup": 2.4},
         {"shape": "8 x 32", "before_ms": 9.0, "after_ms": 10.0, "speedup": 0.9},

@@ -13,12 +13,11 @@ import pytest
 
 import edgebert_exporters.reports.report as report_module
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import sample_rows, to_samples
+from edgebert_exporters.inference.sample_texts import sample_rows
 from edgebert_exporters.progress import silent
 from edgebert_exporters.reports.labelled_examples import read_examples
-from edgebert_exporters.reports.report import bytes_by_kind, complete_report, kind_of, sizes
+from edgebert_exporters.reports.report import bytes_by_kind, complete_report, sizes, weight_kind
 from edgebert_exporters.reports.thresholds import Gates, advice, slowdown
-from edgebert_runtime import Bundle
 from edgebert_runtime.errors import QuantizationError
 
 FIDELITY = {"cosine_mean": 0.995}
@@ -45,7 +44,7 @@ def speeds(*speedups: float) -> list[dict[str, Any]]:
     ],
 )
 def test_weights_are_told_apart_by_their_names(name: str, kind: str) -> None:
-    assert kind_of(name) == kind
+    assert weight_kind(name) == kind
 
 
 def tensor(name: str, *numbers: float) -> ir.Value:
@@ -63,9 +62,9 @@ def test_weights_that_are_the_same_count_once() -> None:
 
 @pytest.mark.parametrize("task", ["classify", "generate", "translate", "fill-mask"])
 def test_kinds_add_up_to_all_weights(task: str, task_bundle: Callable[[str], Path]) -> None:
-    bundle = Bundle.open(task_bundle(task))
-    found = bytes_by_kind(OpenedBundle(bundle).graphs.values())
-    assert sum(found.values()) == bundle.manifest.weights.bytes
+    opened = OpenedBundle.open(task_bundle(task))
+    found = bytes_by_kind(opened.graphs.values())
+    assert sum(found.values()) == opened.manifest.weights.bytes
     assert found["layers"] > found["other"]
     assert (found["head"] > 0) == (task in ("classify", "fill-mask"))
 
@@ -79,18 +78,18 @@ def test_a_report_has_every_part(
     monkeypatch.setattr(report_module, "TURNS", 1)
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat"}\n{"text": "sun"}\n')
     source, made = OpenedBundle.open(task_bundle("generate")), OpenedBundle.open(decoder_bundle("int8"))
-    samples, seen = to_samples(source, sample_rows(source.bundle, None)[1::2]), list[str]()
+    samples, seen = source.samples(sample_rows(source.bundle, None)[1::2]), list[str]()
     examples = read_examples(tmp_path / "a.jsonl", source.manifest)
     about = {"scheme": "int8", "granularity": "block"}
     found = complete_report(about, source, made, samples, examples, lambda step, done, total: seen.append(step))
-    parts = {"bytes", "kinds", "fidelity", "batches", "speed", "advice", "evaluation"}
+    parts = {"bytes", "kinds", "fidelity", "batch_invariance", "speed", "advice", "evaluation"}
     assert found.keys() == about.keys() | parts
     assert found["bytes"] == {"before": source.manifest.weights.bytes, "after": made.manifest.weights.bytes}
     assert set(found["fidelity"]) >= {"bits_per_byte_before", "bits_per_byte_after", "flip_rate", "cosines"}
     before, after = (found["fidelity"][f"perplexity_{side}"] for side in ("before", "after"))
     bits = [found["fidelity"][f"bits_per_byte_{side}"] for side in ("before", "after")]
     assert math.log(after) / math.log(before) == pytest.approx(bits[1] / bits[0])
-    assert found["batches"]["rows"] > 0
+    assert found["batch_invariance"].keys() == {"rows", "identical", "max_difference", "cosine_min"}
     assert found["evaluation"]["examples"] == 2
     assert list(dict.fromkeys(seen)) == ["measure fidelity", "measure speed", "measure quality"]
     assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
@@ -122,6 +121,10 @@ def test_gates_name_figure_value_and_limit() -> None:
         QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try --granularity channel"
     ):
         Gates(0.995, 1.2).check(report)
+    with pytest.raises(QuantizationError, match=r"has a mean cosine of 0\.99996 to float32, less than 1\.0; leave"):
+        Gates(1.0).check(report | {"fidelity": {"cosine_mean": 0.99996}})
+    with pytest.raises(QuantizationError, match=r"takes 2\.0004 times the time of float32, more than 2; try"):
+        Gates(0, 2).check(report | {"speed": speeds(1 / 2.0004)})
     with pytest.raises(QuantizationError, match="has a mean cosine of nan"):
         Gates(0).check(report | {"fidelity": {"cosine_mean": math.nan}})
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
-from edgebert_exporters.inference.graph_runner import interface, open_graphs
+from edgebert_exporters.inference.graph_runner import open_graphs
+from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.verification.batch_invariance import ROWS, batch_invariance, random_batches
 from edgebert_exporters.verification.parity import check_rows_alone
 from edgebert_runtime import Bundle
@@ -92,7 +93,7 @@ def test_blocks_mind_no_neighbours_but_for_rounding(lengths: list[int], seed: in
 @pytest.mark.parametrize("task", [*ENCODER_TASKS, "generate", "translate"])
 def test_every_task_is_checked(task: str, task_bundle: Maker) -> None:
     bundle = Bundle.open(task_bundle(task))
-    found = batch_invariance(open_graphs(bundle.path, bundle.manifest), bundle.manifest)
+    found = batch_invariance(OpenedBundle(bundle))
     assert found.keys() == {"rows", "max_difference", "identical"}
     assert found["rows"] == ROWS
     assert 0 <= found["identical"] <= ROWS
@@ -103,17 +104,17 @@ def test_every_task_is_checked(task: str, task_bundle: Maker) -> None:
 @pytest.mark.parametrize("form", ["cpu", "int8", "int4", "channel"])
 def test_decoders_of_every_form(form: str, decoder_bundle: Maker) -> None:
     bundle = Bundle.open(decoder_bundle(form))
-    found = batch_invariance(open_graphs(bundle.path, bundle.manifest), bundle.manifest, rows=8, seed=3)
+    found = batch_invariance(OpenedBundle(bundle), rows=8, seed=3)
     assert found["rows"] == 8
     assert found["max_difference"] <= 1e-5
 
 
 def test_the_difference_is_that_of_verification(task_bundle: Maker) -> None:
     bundle = Bundle.open(task_bundle("classify"))
-    session, outputs = open_graphs(bundle.path, bundle.manifest), interface(bundle.manifest).outputs
-    batches = random_batches(bundle.manifest, ROWS, np.random.default_rng(0))
-    expected = check_rows_alone(session, outputs, batches)
-    assert batch_invariance(session, bundle.manifest)["max_difference"] == expected.worst.error
+    opened = OpenedBundle(bundle)
+    batches = random_batches(opened, ROWS, np.random.default_rng(0))
+    expected = check_rows_alone(opened, opened.signature.outputs, batches)
+    assert batch_invariance(opened)["max_difference"] == expected.worst.relative
 
 
 def test_a_model_that_minds_its_neighbours_is_found_out(fp32_bundle: Path) -> None:
@@ -127,13 +128,13 @@ def test_a_model_that_minds_its_neighbours_is_found_out(fp32_bundle: Path) -> No
             (vectors,) = inner.run(names, feeds)
             return [vectors + np.float32(0.01) * np.abs(vectors).max() * (len(vectors) > 1)]
 
-    found = batch_invariance(Minding(), bundle.manifest)
+    found = batch_invariance(OpenedBundle(bundle, lambda graph: Minding()))
     assert found["identical"] == 0
     assert found["max_difference"] == pytest.approx(0.01, rel=0.1)
 
 
 def test_batches_are_padded_on_the_right(fp32_bundle: Path) -> None:
-    batches = list(random_batches(Bundle.open(fp32_bundle).manifest, ROWS, np.random.default_rng(0)))
+    batches = list(random_batches(OpenedBundle.open(fp32_bundle), ROWS, np.random.default_rng(0)))
     masks = [batch.attention_mask for batch in batches]
     assert sum(map(len, masks)) == ROWS
     assert all((np.diff(mask, axis=1) <= 0).all() for mask in masks)

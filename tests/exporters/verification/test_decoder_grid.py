@@ -8,7 +8,7 @@ import pytest
 from edgebert_exporters.graphs.signatures import arguments, decoder_signature
 from edgebert_exporters.inference.batch import Batch, real_outputs, row_outputs, rows_alone
 from edgebert_exporters.inference.decoder_adapter import packed, spread
-from edgebert_exporters.inference.greedy import continued, first_batch, next_batch, token_agreement
+from edgebert_exporters.inference.greedy import continued, first_batch, next_batch, same_token_share
 from edgebert_exporters.quantization.weight_discovery import Floats
 from edgebert_exporters.verification.decoder_grid import MAX_COLUMNS, decoder_grid
 from edgebert_exporters.verification.encoder_grid import BATCHES
@@ -130,8 +130,8 @@ def test_going_on_by_hand() -> None:
 
 def test_token_agreement_counts_up_to_the_first_that_differs() -> None:
     prompts = [[3, 4], [5]]
-    assert token_agreement(Counting(), Counting(), prompts, PORTABLE, 4) == 1
-    assert token_agreement(Counting(), Counting(wrong_step=1), prompts, PORTABLE, 4) == (1 + 4) / 8
+    assert same_token_share(Counting(), Counting(), prompts, PORTABLE, 4) == 1
+    assert same_token_share(Counting(), Counting(wrong_step=1), prompts, PORTABLE, 4) == (1 + 4) / 8
 
 
 def test_another_token_is_found_and_a_tie_is_none() -> None:

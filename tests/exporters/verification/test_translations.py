@@ -15,12 +15,14 @@ import torch
 import transformers
 
 from edgebert_exporters.inference.batch import Batch, Reference, rows_alone
-from edgebert_exporters.inference.graph_runner import ForcedTargets, interface, open_graphs
+from edgebert_exporters.inference.graph_runner import bundle_signature, open_graphs
 from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
-from edgebert_exporters.inference.translation import translated
+from edgebert_exporters.inference.teacher_forcing import TeacherForcedSeq2Seq
+from edgebert_exporters.inference.translation import translate_greedily
 from edgebert_exporters.progress import silent
-from edgebert_exporters.verification.beam_search_parity import check_translations, same
-from edgebert_exporters.verification.parity import batches_of, check_parity, check_rows_alone, chooses
+from edgebert_exporters.verification.beam_search_parity import check_translations, same_or_tied
+from edgebert_exporters.verification.checks import batches_of
+from edgebert_exporters.verification.parity import check_parity, check_rows_alone, top_k_matches_logits
 from edgebert_exporters.verification.seq2seq_grid import TARGETS, target_grid
 from edgebert_runtime import Bundle
 from edgebert_runtime.bundle.manifest import Limits
@@ -35,9 +37,9 @@ VOCAB = sizes("marian")["vocab_size"]
 SOURCES = [[5], [7, 3, 3, 9, 11, 4, 20, 8], [2, 2, 6, 30]]
 
 
-def opened(bundle: Path, *, twins: bool = False) -> ForcedTargets:
-    session = open_graphs(bundle, Bundle.open(bundle, verify="size").manifest, twins=twins)
-    assert isinstance(session, ForcedTargets)
+def opened(bundle: Path, *, with_swapped_beams: bool = False) -> TeacherForcedSeq2Seq:
+    session = open_graphs(bundle, Bundle.open(bundle, verify="size").manifest, with_swapped_beams=with_swapped_beams)
+    assert isinstance(session, TeacherForcedSeq2Seq)
     return session
 
 
@@ -60,13 +62,13 @@ def some_batch() -> Batch:
     return Batch("some", feeds)
 
 
-@pytest.mark.parametrize("twins", [False, True])
+@pytest.mark.parametrize("with_swapped_beams", [False, True])
 @pytest.mark.parametrize("target", ["cpu", "portable"])
 def test_opened_as_one_they_are_the_reference(
-    target: str, twins: bool, translator_bundle: Maker, reference: Reference
+    target: str, with_swapped_beams: bool, translator_bundle: Maker, reference: Reference
 ) -> None:
     """A batch comes out as it is, whether rows change places at every step or not."""
-    session, batch = opened(translator_bundle(target), twins=twins), some_batch()
+    session, batch = opened(translator_bundle(target), with_swapped_beams=with_swapped_beams), some_batch()
     logits, ids, logprobs = session.run(None, batch.feeds)
     wanted = reference(batch)
     assert (logits.shape, ids.shape, logprobs.shape) == ((6, VOCAB), (6, 3), (6, 3))
@@ -90,7 +92,7 @@ class Recorded:
 
 
 def test_twins_change_places_at_every_step(translator_bundle: Maker) -> None:
-    session = opened(translator_bundle("cpu"), twins=True)
+    session = opened(translator_bundle("cpu"), with_swapped_beams=True)
     session.decoder = recorded = Recorded(session.decoder)
     feeds = {**some_batch().feeds, "decoder_input_ids": np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])}
     session.run(["logits"], {**feeds, "logits_indices": np.array([0])})
@@ -139,10 +141,10 @@ def test_rows_of_the_grid_alone() -> None:
 
 def test_rows_alone_give_what_they_give_together(translator_bundle: Maker) -> None:
     bundle = Bundle.open(translator_bundle("cpu"))
-    worst = check_rows_alone(opened(bundle.path), interface(bundle.manifest).outputs, [some_batch()])
+    worst = check_rows_alone(opened(bundle.path), bundle_signature(bundle.manifest).outputs, [some_batch()])
     assert worst.batches == 3
     assert set(worst.outputs) == {"logits", "top_logprobs"}
-    assert 0 < worst.worst.error < 1e-5
+    assert 0 < worst.worst.relative < 1e-5
 
 
 @pytest.fixture
@@ -161,11 +163,11 @@ def test_rows_that_stay_are_noticed(
     target: str, forgetful: None, translator_bundle: Maker, reference: Reference
 ) -> None:
     bundle = Bundle.open(translator_bundle(target))
-    outputs, batches = interface(bundle.manifest).outputs, batches_of(bundle.manifest)[:12]
+    outputs, batches = bundle_signature(bundle.manifest).outputs, batches_of(bundle.manifest)[:12]
     alone = check_parity(opened(bundle.path), reference, outputs, batches, target, silent)
-    assert alone.worst.error < 1e-5, "without twins there is nothing to notice"
+    assert alone.worst.relative < 1e-5, "without with_swapped_beams there is nothing to notice"
     with pytest.raises(ParityError, match=f"the {target} graph differs from the PyTorch reference"):
-        check_parity(opened(bundle.path, twins=True), reference, outputs, batches, target, silent)
+        check_parity(opened(bundle.path, with_swapped_beams=True), reference, outputs, batches, target, silent)
     with pytest.raises(
         ParityError, match=f"with num_beams=4 the {target} graphs translate a source of [0-9]+ tokens to"
     ):
@@ -200,9 +202,9 @@ def test_another_translation_is_noticed(translator_bundle: Maker, reference: Ref
 
 def test_equally_good_translations_are_the_same() -> None:
     one = Hypothesis((3, 4), (-0.5, -0.5), -2.0, "length")
-    assert same(one, dataclasses.replace(one, tokens=(4, 3), score=-2.0001))
-    assert not same(one, dataclasses.replace(one, tokens=(4, 3), score=-2.001))
-    assert same(one, dataclasses.replace(one, score=-7.0))
+    assert same_or_tied(one, dataclasses.replace(one, tokens=(4, 3), score=-2.0001))
+    assert not same_or_tied(one, dataclasses.replace(one, tokens=(4, 3), score=-2.001))
+    assert same_or_tied(one, dataclasses.replace(one, score=-7.0))
 
 
 @pytest.mark.parametrize("target", ["cpu", "portable"])
@@ -212,7 +214,7 @@ def test_translated_is_what_transformers_finds(
     """Greedily and up to the end of a text; the last token is left out."""
     theirs = transformers.MarianMTModel.from_pretrained(translator_checkpoint()).eval()
     bundle = Bundle.open(translator_bundle(target))
-    found = translated(opened(bundle.path), bundle.manifest, SOURCES, 9, at_once=2)
+    found = translate_greedily(opened(bundle.path), bundle.manifest, SOURCES, 9, batch_size=2)
     end, pad = theirs.config.eos_token_id, theirs.config.pad_token_id
     for source, tokens in zip(SOURCES, found, strict=True):
         target_ids = [theirs.config.decoder_start_token_id]
@@ -236,21 +238,21 @@ def test_chosen_tokens_are_judged_by_hand() -> None:
     outputs = best_of(np.array([row, row[::-1]], np.float32), 2)
     assert outputs["top_ids"].tolist() == [[1, 3], [2, 0]]
     np.testing.assert_allclose(np.exp(outputs["top_logprobs"]), [[0.5, 0.25]] * 2, rtol=1e-6)
-    assert chooses(outputs)
-    assert not chooses({**outputs, "top_ids": np.array([[1, 3], [1, 0]])})
-    assert not chooses({**outputs, "top_ids": outputs["top_ids"][:, ::-1]}), "in another order"
-    assert not chooses({**outputs, "top_logprobs": outputs["top_logprobs"] + np.float32(0.001)})
-    assert not chooses({**outputs, "top_ids": np.array([[1, 2], [2, 0]])})
+    assert top_k_matches_logits(outputs)
+    assert not top_k_matches_logits({**outputs, "top_ids": np.array([[1, 3], [1, 0]])})
+    assert not top_k_matches_logits({**outputs, "top_ids": outputs["top_ids"][:, ::-1]}), "in another order"
+    assert not top_k_matches_logits({**outputs, "top_logprobs": outputs["top_logprobs"] + np.float32(0.001)})
+    assert not top_k_matches_logits({**outputs, "top_ids": np.array([[1, 2], [2, 0]])})
     # Which of two comes first that are equally likely but for rounding says nothing.
     tied = best_of(np.array([[0.5, 0.5 + 1e-6, -1, 0.2]], np.float32), 3)
-    assert chooses(tied)
-    assert chooses({**tied, "top_ids": tied["top_ids"][:, [1, 0, 2]]})
+    assert top_k_matches_logits(tied)
+    assert top_k_matches_logits({**tied, "top_ids": tied["top_ids"][:, [1, 0, 2]]})
 
 
 class Choosing:
     """A session that names other tokens than those that its logits say."""
 
-    def __init__(self, inner: ForcedTargets) -> None:
+    def __init__(self, inner: TeacherForcedSeq2Seq) -> None:
         self.inner = inner
 
     def run(self, names: Any, feeds: Mapping[str, Array]) -> list[Any]:
@@ -260,7 +262,7 @@ class Choosing:
 
 def test_other_tokens_are_noticed(translator_bundle: Maker, reference: Reference) -> None:
     bundle = Bundle.open(translator_bundle("cpu"))
-    outputs, batches = interface(bundle.manifest).outputs, batches_of(bundle.manifest)
+    outputs, batches = bundle_signature(bundle.manifest).outputs, batches_of(bundle.manifest)
     session = Choosing(opened(bundle.path))
     check_parity(session, reference, outputs, [b for b in batches if b.input_ids.shape[1] < 7], "cpu", silent)
     with pytest.raises(ParityError, match=r"length 7, .*: the cpu graph chooses other tokens than its logits say"):

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgebert_exporters.fidelity.agreement import (
-    Agreement,
+from edgebert_exporters.fidelity.comparison import (
+    Fidelity,
     correlation,
     cosines,
-    decisive,
     divergences,
+    headline_metric,
     likelihood,
     nearest,
     vectors_of,
@@ -26,21 +26,13 @@ from edgebert_exporters.fidelity.histogram import MOST_KEPT, STEPS, Distribution
 from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.batch import Batch
+from edgebert_exporters.inference.encoder import MASK_EVERY, mask_id
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import (
-    MASK_EVERY,
-    Sample,
-    mask_id,
-    sample_rows,
-    source_tokenizer,
-    to_batches,
-    to_samples,
-)
+from edgebert_exporters.inference.sample_texts import Sample, sample_rows, source_tokenizer, to_batches
 from edgebert_exporters.verification.golden_sample import check_golden
-from edgebert_exporters.verification.parity import Worst
+from edgebert_exporters.verification.parity import MaxErrors
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import IntegrityError, ParityError
-from edgebert_runtime.session.session import open_session
 
 
 def test_cosines_by_hand() -> None:
@@ -73,7 +65,7 @@ def test_nearest_by_hand() -> None:
 
 
 def test_agreement_by_hand() -> None:
-    logits = Agreement("tag", single=False, multi_label=False)
+    logits = Fidelity(embeds=False, single=False, multi_label=False)
     logits.add(np.array([[9, 0, 0], [0, 0.01, 0]], np.float32), np.array([[9, 0, 0], [0.01, 0, 0]], np.float32))
     figures = logits.figures()
     assert set(figures) == {
@@ -83,16 +75,16 @@ def test_agreement_by_hand() -> None:
     assert figures["flip_rate"] == 1, "of the only text, one of two tokens"
     assert figures["cosines"] == {"low": figures["cosine_mean"], "high": figures["cosine_mean"], "counts": [1]}
     assert figures["cosine_mean"] > 0.999, "logits near zero weigh little"
-    assert decisive(figures) == ("mean cosine", figures["cosine_mean"])
+    assert headline_metric(figures) == ("mean cosine", figures["cosine_mean"])
     logits.add(np.array([[1, 0, 0]], np.float32), np.array([[2, 0, 0]], np.float32))
     figures = logits.figures()
     assert (figures["texts"], figures["top1_agreement"], figures["flip_rate"]) == (2, pytest.approx(2 / 3), 0.5)
     assert sum(figures["cosines"]["counts"]) == 2
-    scores = Agreement("rerank", single=True, multi_label=False)
+    scores = Fidelity(embeds=False, single=True, multi_label=False)
     for old, new in ((1, 2), (2, 1), (3, 3)):
         scores.add(np.array([[old]], np.float32), np.array([[new]], np.float32))
     assert set(scores.figures()) == {"texts", "cosine_mean", "cosine_min", "cosines", "correlation"}
-    name, value = decisive(scores.figures())
+    name, value = headline_metric(scores.figures())
     assert name == "correlation"
     assert value == pytest.approx(0.5)
 
@@ -156,7 +148,7 @@ def test_vectors_of_one_row() -> None:
 
 
 def test_each_output_is_measured_by_its_own_largest_number() -> None:
-    worst = Worst()
+    worst = MaxErrors()
 
     def add(output: str, found: float, expected: float, where: str) -> None:
         worst.add(output, np.array([found], np.float32), np.array([expected], np.float32), where)
@@ -165,22 +157,22 @@ def test_each_output_is_measured_by_its_own_largest_number() -> None:
     add("large", 1000.5, 1000.0, "second")
     add("small", 0.0, 0.0, "third")
     assert worst.worst.where == "first"
-    assert worst.worst.error == pytest.approx(0.1, rel=1e-5)
+    assert worst.worst.relative == pytest.approx(0.1, rel=1e-5)
     add("small", 20.0, 20.0, "fourth")  # the largest number of the grid comes late
-    assert worst.worst.error == pytest.approx(0.1 / 20, rel=1e-5)
+    assert worst.worst.relative == pytest.approx(0.1 / 20, rel=1e-5)
     with pytest.raises(ParityError, match=r"fifth: small has shape \(1,\), the reference \(2,\)"):
         worst.add("small", np.zeros(1, np.float32), np.zeros(2, np.float32), "fifth")
 
 
 def test_samples_are_what_a_task_reads(task_bundle: Callable[[str], Path]) -> None:
     rows = [[2, 5, 6, 3], [2, 7, 3], [2, 8, 9, 10, 3]]
-    pairs = to_samples(OpenedBundle.open(task_bundle("rerank")), rows)
+    pairs = OpenedBundle.open(task_bundle("rerank")).samples(rows)
     assert pairs[0] == Sample([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1])
     assert pairs[2].ids == [2, 8, 9, 10, 3, 5, 6, 3]  # the last goes with the first
-    assert to_samples(OpenedBundle.open(task_bundle("tag")), rows)[1] == Sample([2, 7, 3], [0, 0, 0])
-    bundle = Bundle.open(task_bundle("fill-mask"))
-    assert mask_id(bundle) == 4
-    masked = to_samples(OpenedBundle(bundle), [*rows, list(range(5, 35)), [2], [2, 3]])
+    assert OpenedBundle.open(task_bundle("tag")).samples(rows)[1] == Sample([2, 7, 3], [0, 0, 0])
+    opened = OpenedBundle.open(task_bundle("fill-mask"))
+    assert mask_id(opened.bundle) == 4
+    masked = opened.samples([*rows, list(range(5, 35)), [2], [2, 3]])
     for sample in masked:
         assert sample.chosen
         assert [i for i, token in enumerate(sample.ids) if token == 4] == list(sample.chosen)
@@ -193,7 +185,7 @@ def test_samples_are_what_a_task_reads(task_bundle: Callable[[str], Path]) -> No
 
 def test_pairs_fit_into_the_model(task_bundle: Callable[[str], Path]) -> None:
     bundle = Bundle.open(task_bundle("answer"))
-    samples = to_samples(OpenedBundle(bundle), sample_rows(bundle, None))
+    samples = OpenedBundle(bundle).samples(sample_rows(bundle, None))
     assert max(len(sample.ids) for sample in samples) <= bundle.manifest.limits.max_tokens
     assert all(0 < sum(sample.types) < len(sample.types) == len(sample.ids) for sample in samples)
 
@@ -201,14 +193,13 @@ def test_pairs_fit_into_the_model(task_bundle: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize("task", ["rerank", "fill-mask", "answer"])
 def test_golden_sample_of_every_kind_is_watched(task: str, task_bundle: Callable[[str], Path]) -> None:
     bundle = Bundle.open(task_bundle(task))
-    session = open_session(bundle.path / "model.onnx")
     golden = bundle.manifest.verification["golden"]
     assert len(golden["vector"]) == {"rerank": 1, "fill-mask": 64, "answer": 2 * len(golden["input_ids"])}[task]
-    assert check_golden(bundle, session) == pytest.approx(1, abs=1e-6)
+    assert check_golden(OpenedBundle(bundle)) == pytest.approx(1, abs=1e-6)
     other = [x + 0.5 * (-1) ** i for i, x in enumerate(golden["vector"])]
     manifest = dataclasses.replace(bundle.manifest, verification={"golden": {**golden, "vector": other}})
     with pytest.raises(IntegrityError, match="the golden sample gives a vector of cosine"):
-        check_golden(dataclasses.replace(bundle, manifest=manifest), session)
+        check_golden(OpenedBundle(dataclasses.replace(bundle, manifest=manifest)))
 
 
 @pytest.mark.parametrize(("task", "files"), [("tag", "2"), ("translate", "3")])
