@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeVar
 
 import click
 
-from edgebert.cli.errors import Failure
+from edgebert.cli.errors import Failure, name_inputs
 from edgebert.cli.formatting import count_progress
 from edgebert.cli.request import Request
 from edgebert.cli.text_input import MAX_LINE_BYTES, Errors, Window, argument_windows, file_size, line_windows
@@ -40,9 +40,8 @@ class Reading:
         advance = self.stack.enter_context(bar)  # the stack ends it before an error is printed
         for window in self.windows:
             for part in window.parts(most or max(1, len(window.texts))):
-                with part.naming():
-                    found = compute(part.texts)
-                yield part.first, found
+                name_inputs(part.text_name)
+                yield part.first, compute(part.texts)
                 advance(len(part.texts) if self.total is None else part.read)
 
     def each(self, compute: Callable[[list[str]], list[U]], most: int | None = None) -> Iterator[tuple[int, U]]:

@@ -1,23 +1,32 @@
 """The boundary between Python's errors and the terminal: one line on standard error, and an exit code.
 
-Commands raise, or let the library raise, and catch nothing.
+Commands raise, or let the library raise, and catch nothing. Errors of the library name options and inputs in fields;
+here they get the words of the command line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
-from typing import IO, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from edgebert_runtime.errors import EdgebertError
 
 FAILED, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 130, 141, 143
-DEBUG = "edgebert.debug"
+# Keys of click's meta: whether tracebacks are shown, the context of the running command, the namer of its inputs.
+DEBUG, COMMAND, INPUT_NAME = "edgebert.debug", "edgebert.command", "edgebert.input_name"
+MAX_VALUE_CHARACTERS = 60
 
 EXTRAS = {
     "onnxruntime": "cpu",
@@ -62,15 +71,52 @@ def boundary(ctx: click.Context) -> Iterator[None]:
             click.echo("edgebert: interrupted", err=True)
             exec("")  # or, after an interrupt within exec(), "python -m" would die of SIGINT instead of exiting
             sys.exit(INTERRUPTED)
+        # If the module of the error classes was never imported, the error is none of them.
+        tree = sys.modules.get("edgebert_runtime.errors")
+        if tree is not None and isinstance(error, tree.EdgebertError):
+            raise in_cli_words(error, ctx.meta.get(COMMAND, ctx)) from error
         raise Failure(explain(error)) from error
 
 
+def name_inputs(name: Callable[[EdgebertError], str]) -> None:
+    """Let errors of the running command call the input that they are about by ``name(error)``."""
+    click.get_current_context().meta[INPUT_NAME] = name
+
+
+def in_cli_words(error: EdgebertError, ctx: click.Context) -> click.ClickException:
+    """Return an error of the library for the terminal; a wrong value of an option is wrong usage."""
+    options = {param.name: param for param in ctx.command.params if isinstance(param, click.Option)}
+    message = error.sentence(partial(option_name, options), ctx.meta.get(INPUT_NAME, input_name))
+    if error.option in options and ctx.get_parameter_source(error.option) is ParameterSource.COMMANDLINE:
+        return click.UsageError(one_line(message), ctx)
+    return Failure(message or type(error).__name__)
+
+
+def option_name(options: Mapping[str, click.Option], name: str, value: object) -> str:
+    """Return a parameter of the library as it stands on the command line: ``--max-tokens 0``."""
+    option = options.get(name)
+    positive = option.opts[0] if option else f"--{name.replace('_', '-')}"
+    if value is ...:
+        return positive
+    if isinstance(value, bool) and (option is None or option.is_flag):
+        negative = option.secondary_opts[0] if option and option.secondary_opts else f"--no-{positive[2:]}"
+        return positive if value else negative
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"{positive} {shlex.quote(text.lower() if isinstance(value, bool) else text[:MAX_VALUE_CHARACTERS])}"
+
+
+def input_name(error: EdgebertError, counted: str | None = None) -> str:
+    """Return the input that an error is about, counted from 1; ``counted`` is the words for its item and index."""
+    item = error.item or "text"
+    place = item if error.index is None else counted or f"{item} {error.index + 1}"
+    if error.part is None:
+        return place
+    part = error.part if isinstance(error.part, str) else f"{error.part[0]} {error.part[1] + 1}"
+    return f"{part} of {place}"
+
+
 def explain(error: BaseException) -> str:
-    """Say what happened, and what to do about it, in words for the user."""
-    # If the module of the error classes was never imported, the error is none of them.
-    tree = sys.modules.get("edgebert_runtime.errors")
-    if tree is not None and isinstance(error, tree.EdgebertError):
-        return str(error) or type(error).__name__
+    """Return what happened, and the remedy, for an error that is not the library's."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     if isinstance(error, ImportError):

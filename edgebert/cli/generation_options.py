@@ -9,10 +9,9 @@ import click
 from click.core import ParameterSource
 
 from edgebert.cli.batch_runner import AT_ONCE, Reading, reading
-from edgebert.cli.errors import Failure
+from edgebert.cli.errors import Failure, name_inputs
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row, echo_text, exact
-from edgebert.cli.text_input import in_options
 
 if TYPE_CHECKING:
     from edgebert_runtime import Generation, Generator, Translator
@@ -70,19 +69,15 @@ def asked() -> dict[str, Any]:
     """Return the generation options that stand on the command line.
 
     Raises:
-        UsageError: for a value that an option can never have.
+        InputError: for a value that an option can never have.
     """
-    from edgebert_runtime.errors import InputError
     from edgebert_runtime.generation.option_parsers import CHECKS
 
     ctx = click.get_current_context()
     names = [name for name, *_ in TABLE if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     given = {name: STOPPING_VALUES.get(ctx.params[name], ctx.params[name]) for name in names}
-    try:
-        for name in CHECKS.keys() & given.keys():
-            CHECKS[name](name, given[name])
-    except InputError as error:
-        raise click.UsageError(in_options(str(error)), ctx) from error
+    for name in CHECKS.keys() & given.keys():
+        CHECKS[name](name, given[name])
     return given
 
 
@@ -122,8 +117,8 @@ def print_stream(engine: Generator | Translator, texts: Reading, options: dict[s
     window = texts.whole()
     if len(window.texts) != 1:
         raise Failure(f"--stream takes one {what}, not {len(window.texts)}; --whole makes one of many lines")
-    with window.naming():
-        echo_text(engine.stream(window.texts[0], **options))
+    name_inputs(window.text_name)
+    echo_text(engine.stream(window.texts[0], **options))
 
 
 def print_results(request: Request, index: int, found: Generation | list[Generation], as_it_is: bool) -> None:

@@ -9,19 +9,27 @@ from typing import Any
 
 import click
 
-from edgebert.cli.errors import DEBUG, one_line
+from edgebert.cli.errors import COMMAND, DEBUG, one_line
 
 VERBOSE = "edgebert.verbose"
 OURS = ("edgebert", "edgebert_exporters", "edgebert_runtime")
 
 
 class Command(click.Command):
-    """A command that takes ``--verbose`` and ``--debug`` after its name as well as before it."""
+    """A command that takes ``--verbose`` and ``--debug`` after its name as well as before it.
+
+    Errors name options as it has them.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += logging_options()
         self.help = unwrapped(self.help)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and let the error boundary know its options."""
+        ctx.meta[COMMAND] = ctx
+        return super().invoke(ctx)
 
 
 def unwrapped(text: str | None) -> str | None:

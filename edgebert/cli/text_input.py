@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 
-from edgebert.cli.errors import Failure
+from edgebert.cli.errors import Failure, input_name
+
+if TYPE_CHECKING:
+    from edgebert_runtime.errors import EdgebertError
 
 WINDOW_BYTES = 1 << 18  # what is read at once: some thousand sentences, enough to fill batches of equal length
 MAX_LINE_BYTES = 4 << 20  # the longest text that engines take, a million characters, fits in
 MAX_ARGUMENTS = 1024
 
-PHRASES = {
-    'pass errors="replace"': "give --errors replace",
-    "with truncate=True": "by leaving out --no-truncate",
-    "targets: ": "--target: ",
-}
-# A keyword, and its value if there is one. Where there is none, a word of English is a keyword as the first word only.
-KEYWORD = re.compile(r"""\b(?P<name>[a-z]+(?:_[a-z]+)*)(?:=(?P<value>'[^']*'|"[^"]*"|[^\s,;:()'"]+))?""")
 REMEDY = "convert it, or give --errors replace"
 Errors = Literal["strict", "replace"]
 
@@ -44,9 +37,9 @@ class Window:
     source: str | None
     whole: bool = False
 
-    def naming(self) -> contextlib.AbstractContextManager[None]:
-        """Say in errors which text it is, in the words of the command line."""
-        return naming(lambda match: called(self.first + int(match[1]), self.source, self.whole))
+    def text_name(self, error: EdgebertError) -> str:
+        """Return the words for the text that an error of a call with these texts is about."""
+        return input_name(error, called(self.first + (error.index or 0), self.source, self.whole))
 
     def parts(self, most: int) -> Iterator[Window]:
         """Yield the texts again, at most so many at once."""
@@ -56,45 +49,6 @@ class Window:
             read = left if start + most >= len(self.texts) else min(left, sum(map(len, texts)))
             left -= read
             yield replace(self, first=self.first + start, texts=texts, read=read)
-
-
-@contextlib.contextmanager
-def naming(
-    name: Callable[[re.Match[str]], str] = itemgetter(0), pattern: str = r"\b(?:text|prompt) (\d+)\b"
-) -> Iterator[None]:
-    """Say in errors which text it is, and which option helps, in the words of the command line.
-
-    An engine counts the texts of one call from 0, and knows nothing of where they came from; ``name`` returns what
-    users call the one that matches ``pattern``.
-    """
-    from edgebert_runtime.errors import EdgebertError
-
-    try:
-        yield
-    except EdgebertError as error:
-        raise Failure(in_options(re.sub(pattern, name, str(error), count=1))) from error
-
-
-def in_options(message: str) -> str:
-    """Write the keywords of the library in ``message`` as the options of the running command."""
-    for ours, theirs in PHRASES.items():
-        message = message.replace(ours, theirs)
-    params = click.get_current_context().command.params
-    options = {param.name: param for param in params if isinstance(param, click.Option)}
-
-    def spelt(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"]
-        option = options.get(name)
-        if option is None or (value is None and "_" not in name and match.start()):
-            return match[0]
-        if option.is_flag and value == "False":
-            return option.secondary_opts[0] if option.secondary_opts else f"leaving out {option.opts[0]}"
-        if option.is_flag or value is None:
-            return option.opts[0]
-        value = value.strip("'\"")
-        return f"{option.opts[0]} {value.lower() if value in ('True', 'False') else value}"
-
-    return KEYWORD.sub(spelt, message)
 
 
 def called(index: int, source: str | None, whole: bool = False) -> str:
@@ -186,7 +140,7 @@ def split_pairs(texts: list[str], what: str) -> tuple[list[str], list[str]]:
     for index, pair in enumerate(pairs):
         if len(pair) != 2:
             found = f"{len(pair) - 1} tabs" if pair[1:] else "no tab"
-            raise InputError(f"text {index} has {found}; {what} takes two texts with one tab between them")
+            raise InputError(f"has {found}", index=index, hint=f"{what} takes two texts with one tab between them")
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 

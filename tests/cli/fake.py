@@ -68,12 +68,16 @@ class FakeEngine:
         if "stop" in texts:
             exec("raise KeyboardInterrupt")
         if "boom" in texts:
-            raise InputError(f"text {texts.index('boom')} is bad:\n  it says boom")
+            raise InputError("is bad:\n  it says boom", index=texts.index("boom"))
         counts = np.array([len(text.split()) + 2 for text in texts], np.int64)
         if not options.get("truncate", True) and (counts > limit).any():
             longest = int(np.argmax(counts > limit))
-            remedy = "raise max_tokens, or let it be cut with truncate=True"
-            raise LimitError(f"text {longest} has more than {limit} tokens; {remedy}")
+            raise LimitError(
+                f"has more than {limit} tokens",
+                index=longest,
+                hint="raise {max_tokens}, or leave out {truncate}",
+                options={"max_tokens": ..., "truncate": False},
+            )
         return counts
 
     def cuts(self, texts: Sequence[str], options: dict[str, Any]) -> list[bool]:
@@ -89,14 +93,17 @@ class FakeEngine:
 
     def translate(self, texts: list[str], **options: Any) -> list[Any]:
         if "long" in texts:
-            raise LimitError(f"text {texts.index('long')} is long; split it, or pass split_sentences=True")
+            hint, options = "split it, or pass {split_sentences}", {"split_sentences": True}
+            raise LimitError("is long", index=texts.index("long"), hint=hint, options=options)
         return self.generate(texts, **options)
 
     def generate(self, prompts: list[str], **options: Any) -> list[Any]:
         self.read(prompts, options)
         search = searched(self.decoding, options)
         if "full" in prompts:
-            raise LimitError(f"prompt {prompts.index('full')} has 9 tokens and leaves no room in the model's 8")
+            raise LimitError(
+                "has 9 tokens and leaves no room in the model's 8", index=prompts.index("full"), item="prompt"
+            )
         count = search.num_return_sequences
         found = [[continuation(prompt, rank) for rank in range(count)] for prompt in prompts]
         return found if count > 1 else [one for (one,) in found]

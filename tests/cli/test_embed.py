@@ -166,7 +166,7 @@ def test_errors_of_the_engine_name_line_and_option(run: Any, engine: Any) -> Non
     assert result.exit_code == 1
     assert result.stderr == (
         "edgebert: error: line 60001 of standard input has more than 4 tokens; raise --max-tokens, "
-        "or let it be cut by leaving out --no-truncate\n"
+        "or leave out --no-truncate\n"
     )
 
 

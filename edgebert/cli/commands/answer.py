@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from edgebert.cli.batch_runner import opened, read_whole
+from edgebert.cli.errors import input_name, name_inputs
 from edgebert.cli.formatting import call_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, request_options, stride_option, top_k_option
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row
-from edgebert.cli.text_input import naming
 
 if TYPE_CHECKING:
     from edgebert_runtime import Answerer
+    from edgebert_runtime.errors import EdgebertError
 
 
 @click.command(cls=Command)
@@ -56,10 +57,8 @@ def answer(
     """
     context = read_context(request, context, context_file)
     engine: Answerer = request.load()
-    with (
-        naming(lambda match: f"question {int(match[1]) + 1} with its context"),
-        call_progress(request.verb) as progress,
-    ):
+    name_inputs(text_name)
+    with call_progress(request.verb) as progress:
         found = engine.answer_many(
             [(question, context) for question in questions],
             top_k=top_k,
@@ -85,3 +84,10 @@ def read_context(request: Request, context: str | None, file: Path | None) -> st
         return context
     with opened(file, "the context", "of any length", "--context") as (stream, name):
         return read_whole(stream, name, request.errors)
+
+
+def text_name(error: EdgebertError) -> str:
+    """Return the words for a question, or for a question with its context."""
+    if error.index is None or error.item == "question":
+        return input_name(error)
+    return f"question {error.index + 1} with its context"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
+from edgebert.cli.errors import name_inputs
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, request_options
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_ranked
-from edgebert.cli.text_input import naming
 
 if TYPE_CHECKING:
     from edgebert_runtime import MultipleChoice
-
-TEXT = r"\btext (?:of (?:choice (\d+)|the prompt) of question )?0\b"
+    from edgebert_runtime.errors import EdgebertError
 
 
 @click.command(cls=Command)
@@ -36,11 +34,12 @@ def choose(request: Request, prompt: str, choices: tuple[str, ...]) -> None:
     if len(choices) < 2:
         raise click.UsageError("Give two choices or more.")
     engine: MultipleChoice = request.load()
-    with naming(called, TEXT):
-        found = engine.choose(prompt, choices, **request.keywords)
-    echo_ranked(found, request.as_json)
+    name_inputs(text_name)
+    echo_ranked(engine.choose(prompt, choices, **request.keywords), request.as_json)
 
 
-def called(match: re.Match[str]) -> str:
-    """Return what users call a text of the only question."""
-    return f"choice {int(match[1]) + 1}" if match[1] else "a choice with the prompt"
+def text_name(error: EdgebertError) -> str:
+    """Return the words for a text of the only question."""
+    if isinstance(error.part, tuple):
+        return f"choice {error.part[1] + 1}"
+    return error.part or "a choice with the prompt"

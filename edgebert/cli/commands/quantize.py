@@ -12,7 +12,7 @@ from edgebert.cli.bundle_summary import as_dict, costs_of_weights, echo_report, 
 from edgebert.cli.formatting import echo_json, echo_table, step_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
-from edgebert.cli.text_input import naming, read_texts
+from edgebert.cli.text_input import read_texts
 
 # Options that --sensitivity has a use for.
 MEASURING = ("granularity", "exclude")
@@ -164,7 +164,7 @@ def echo_sensitivity(bundle: Path, given: dict[str, Any], as_json: bool) -> None
     """Measure what each weight alone costs, and print it."""
     from edgebert_exporters.quantize import measure_sensitivity
 
-    with naming(), step_progress() as progress:
+    with step_progress() as progress:
         found = measure_sensitivity(bundle, progress=progress, **given)
     if as_json:
         echo_json(found)
@@ -179,7 +179,7 @@ def make(bundle: Path, out: Path, given: dict[str, Any], html: Path | None, as_j
 
     if html is not None:
         check_page(html)
-    with naming(), step_progress() as progress:
+    with step_progress() as progress:
         made = edgebert_exporters.quantize_bundle(bundle, out, progress=progress, **given)
     if html is not None:
         write_page(html, made, figures_of(made.manifest.report))

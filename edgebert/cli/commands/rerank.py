@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgebert.cli.batch_runner import reading
+from edgebert.cli.errors import name_inputs
 from edgebert.cli.formatting import call_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, request_options, texts_options, top_k_option
@@ -36,6 +37,7 @@ def rerank(request: Request, query: str, top_k: int | None) -> None:
     with reading(request) as texts:
         engine: Reranker = request.load()
         passages = texts.whole()
-        with passages.naming(), call_progress(request.verb) as progress:
+        name_inputs(passages.text_name)
+        with call_progress(request.verb) as progress:
             found = engine.rerank(query, passages.texts, top_k=top_k, progress=progress, **request.keywords)
         echo_ranked(found, request.as_json)

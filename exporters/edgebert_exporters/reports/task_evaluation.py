@@ -20,7 +20,6 @@ translate        exact match, and the share of words that have to be changed for
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,8 +62,6 @@ FIGURES: dict[str, Figure] = SHARES | {
     "word_errors": ratio,
 }
 Judged = dict[str, Doubles]
-# What engines call the examples of a call.
-NUMBERED = re.compile(r"\b(?:text|prompt|question) (\d+)\b")
 
 
 def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) -> dict[str, Any]:
@@ -110,8 +107,10 @@ def judge(engine: Any, examples: Examples) -> Judged:
     try:
         return JUDGES[TASKS[examples.task].engine](engine, examples.rows)
     except InputError as error:
-        message = NUMBERED.sub(lambda match: f"line {examples.lines[int(match[1])]}", str(error), count=1)
-        raise InputError(f"{examples.file}: {message}") from error
+        if error.index is not None:
+            line = examples.lines[error.index]
+            error.item, error.index = f"line {line} of {examples.file}", None
+        raise
 
 
 def column(numbers: Sequence[float]) -> Doubles:

@@ -193,7 +193,7 @@ def test_a_text_that_is_too_long_is_named_by_its_line(engine_of: Engines) -> Non
     engine = engine_of("translate")
     rows = [{"source": text, "targets": ["x"]} for text in ("a", "cat " * 99)]
     folder = engine.bundle.path
-    with pytest.raises(InputError, match=r"^a\.jsonl: line 7 has \d+ tokens, the limit is 40"):
+    with pytest.raises(InputError, match=r"^line 7 of a\.jsonl has \d+ tokens, the limit is 40"):
         evaluate(folder, folder, Examples("a.jsonl", "translate", rows, [3, 7]), silent)
 
 
