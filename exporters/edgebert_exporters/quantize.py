@@ -158,12 +158,14 @@ def check_source(source: OpenedBundle, scheme: str) -> None:
     manifest = source.manifest
     if manifest.weights.scheme != "fp32":
         raise QuantizationError(
-            f"{source.path} is quantized already ({manifest.weights.scheme}); give a float32 bundle"
+            f"{source.path} is quantized already ({manifest.weights.scheme})", hint="give a float32 bundle"
         )
     if manifest.target not in TARGETS[scheme]:
         raise QuantizationError(
             f"{source.path} was exported for the target {manifest.target}, and {scheme} uses operators of ONNX "
-            "Runtime's CPU kernels; export with target=cpu and quantize that, or use scheme=int8-static"
+            "Runtime's CPU kernels",
+            hint="export for the target cpu and quantize that, or use {scheme}",
+            options={"scheme": "int8-static"},
         )
 
 

@@ -102,14 +102,20 @@ class Histogram:
             QuantizationError: if there is no such method, or nothing was counted.
         """
         if method not in METHODS:
-            raise QuantizationError(f"calibration_method {method!r} is not one of {', '.join(METHODS)}")
+            raise QuantizationError(f"is not one of {', '.join(METHODS)}", option="calibration_method", value=method)
         if not self.counts.any():
-            raise QuantizationError("no sample text reaches a layer to quantize; give other calibration texts")
+            raise QuantizationError(
+                "no sample text reaches a layer to quantize",
+                hint="give other {calibration} texts",
+                options={"calibration": ...},
+            )
         return METHODS[method](self)
 
 
 def fitting_exponent(largest: float) -> int:
     """Return log2 of the width of the narrowest bins that reach a magnitude."""
+    if largest == 0:  # its exponent says nothing
+        return MIN_EXPONENT
     return max(int(np.frexp(largest)[1]) - BINS.bit_length() + 1, MIN_EXPONENT)
 
 

@@ -154,8 +154,9 @@ class Converter:
         array, most = value.const_value.numpy(), float(np.finfo(np.float16).max)
         if not np.abs(array).max(initial=0) <= most:
             raise QuantizationError(
-                f"{value.name} holds {array.flat[np.abs(array).argmax()]:.4g}, and float16 ends at {most:.0f}; leave "
-                f"it in float32 with exclude={value.name}"
+                f"{value.name} holds {array.flat[np.abs(array).argmax()]:.4g}, and float16 ends at {most:.0f}",
+                hint="leave it in float32 with {exclude}",
+                options={"exclude": value.name},
             )
         return self.editor.initializer(f"{value.name}.float16", array.astype(np.float16))
 

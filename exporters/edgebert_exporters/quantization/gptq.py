@@ -95,7 +95,9 @@ def factorize(hessian: HessianAccumulator) -> GptqFactors:
     """
     square = hessian.total.astype(np.float64) / max(hessian.count, 1)
     if not np.isfinite(square).all():
-        raise QuantizationError("gptq: the inputs of a layer on the sample texts are not finite; check the checkpoint")
+        raise QuantizationError(
+            "gptq: the inputs of a layer on the sample texts are not finite", hint="check the checkpoint"
+        )
     mean = float(np.trace(square)) / len(square) or 1.0
     damping = DAMPING + DAMPING_BY_ROWS * len(square) / max(hessian.count, 1)
     order = np.argsort(-np.diagonal(square), kind="stable")

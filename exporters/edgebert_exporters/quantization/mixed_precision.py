@@ -75,10 +75,14 @@ class LossEvaluator:
 def check_max_loss(max_loss: float, scheme: str) -> None:
     """Refuse a loss that is no share, and schemes without mixed precision."""
     if not 0 < max_loss < 1:
-        raise QuantizationError(f"mixed_precision={max_loss} is not between 0 and 1")
+        raise QuantizationError("is not between 0 and 1", option="mixed_precision", value=max_loss)
     if scheme != "int8":
         raise QuantizationError(
-            f"mixed_precision {max_loss} is for the scheme int8, from which it goes down to 4 bits; leave one out"
+            "is for {scheme}, from which it goes down to 4 bits",
+            option="mixed_precision",
+            value=max_loss,
+            hint="leave one of them out",
+            options={"scheme": "int8"},
         )
 
 
@@ -195,8 +199,9 @@ def within_max_loss(
         allowed *= min(0.8, max_loss / measured)
     least = min((choice.loss for choice in choices if choice.format != FLOAT32), default=0.0)
     raise QuantizationError(
-        f"nothing can be quantized with a total loss of at most {max_loss:.3%}: the least of one weight is "
-        f"{least:.3%}; allow more, or give calibration texts like yours"
+        f"nothing can be quantized with a total loss of at most {max_loss:.3%}: the least of one weight is {least:.3%}",
+        hint="raise {mixed_precision}, or give {calibration} texts like yours",
+        options={"mixed_precision": ..., "calibration": ...},
     )
 
 

@@ -118,21 +118,22 @@ def resolve_scheme(
     check_value("algorithm", algorithm, ALGORITHMS)
     check_value("calibration_method", method, tuple(METHODS))
     if block_size is not None and (type(block_size) is not int or block_size not in BLOCK_SIZES):
-        raise QuantizationError(f"block_size={block_size!r:.60} is not one of {', '.join(map(str, BLOCK_SIZES))}")
+        sizes = ", ".join(map(str, BLOCK_SIZES))
+        raise QuantizationError(f"is not one of {sizes}", option="block_size", value=block_size)
     block_options = {"block_size": block_size, "asymmetric": asymmetric or None, "algorithm": algorithm}
     if name in ("fp16", "int8-static"):
-        refuse(f"scheme {name}", granularity=granularity, **block_options)
+        refuse("scheme", name, granularity=granularity, **block_options)
     if name != "int8-static":
-        refuse(f"scheme {name}", calibration_method=method)
+        refuse("scheme", name, calibration_method=method)
     if name == "fp16":
         return Scheme(name, "any", FLOAT16)
     if name == "int8-static":
         return Scheme(name, "any", WeightFormat(8, ranges=method or next(iter(METHODS))))
     if name == "int4" and granularity == "channel":
-        raise QuantizationError("granularity channel is for the scheme int8, not for int4; leave it out")
+        refuse("scheme", name, granularity=granularity)
     blockwise = granularity == "block" or name == "int4" or task == "generate" or any(block_options.values())
     if granularity == "channel" or not blockwise:
-        refuse("granularity channel, where a column has one scale", **block_options)
+        refuse("granularity", granularity, **block_options)
         return Scheme(name, "channel", INT8_PER_CHANNEL)
     bits = int(name[-1])
     block, algorithm = block_size or DEFAULT_BLOCK[bits], algorithm or DEFAULT_ALGORITHM[bits]
@@ -142,11 +143,13 @@ def resolve_scheme(
 def check_value(option: str, value: str | None, allowed: tuple[str, ...]) -> None:
     """Refuse a value that an option does not have; None is its default."""
     if value is not None and value not in allowed:
-        raise QuantizationError(f"{option} {value!r} is not one of {', '.join(allowed)}")
+        raise QuantizationError(f"is not one of {', '.join(allowed)}", option=option, value=value)
 
 
-def refuse(setting: str, **options: object) -> None:
-    """Refuse options that were given although ``setting`` does not have them."""
+def refuse(setting: str, chosen: str | None, **options: object) -> None:
+    """Refuse options that were given although the value ``chosen`` of ``setting`` does not have them."""
     for option, value in options.items():
         if value is not None:
-            raise QuantizationError(f"{option} {value} is not for {setting}; leave it out")
+            raise QuantizationError(
+                f"is not for {{{setting}}}", option=option, value=value, hint="leave it out", options={setting: chosen}
+            )

@@ -125,7 +125,7 @@ def check_patterns(
     names += sorted(name for group in lstms_by_graph.values() for lstm in group for name in lstm.names)
     for pattern in exclude:
         if not fnmatch.filter(names, pattern):
-            raise QuantizationError(f"exclude {pattern!r} matches none of the weights {', '.join(names)}")
+            raise QuantizationError(f"matches none of the weights {', '.join(names)}", option="exclude", value=pattern)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

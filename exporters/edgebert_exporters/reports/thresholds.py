@@ -14,9 +14,10 @@ from edgebert_runtime.errors import QuantizationError
 
 # The remedy where a granularity is slow.
 OTHER_GRANULARITY = {
-    "block": "try --granularity channel, which serves batches and long prompts",
-    "channel": "try --granularity block, which serves one text at a time",
+    "block": "try the granularity channel, which serves batches and long prompts",
+    "channel": "try the granularity block, which serves one text at a time",
 }
+LEAVE_OUT = "exclude some layers"
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Gates:
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_fidelity <= 1:
-            raise QuantizationError(f"min_fidelity={self.min_fidelity} is not between 0 and 1")
+            raise QuantizationError("is not between 0 and 1", option="min_fidelity", value=self.min_fidelity)
         if self.max_slowdown is not None and not 0 < self.max_slowdown < math.inf:
-            raise QuantizationError(f"max_slowdown={self.max_slowdown} is not a number above 0")
+            raise QuantizationError("is not a number above 0", option="max_slowdown", value=self.max_slowdown)
 
     def check(self, report: Mapping[str, Any]) -> None:
         """Hold a report against the limits.
@@ -46,15 +47,17 @@ class Gates:
         if not value >= self.min_fidelity:
             text = told_apart(value, self.min_fidelity)
             raise QuantizationError(
-                f"the quantized model has a {figure} of {text} to float32, less than {self.min_fidelity}; leave "
-                "layers out with --exclude, give --calibration texts like yours, or lower --min-fidelity"
+                f"the quantized model has a {figure} of {text} to float32, less than {self.min_fidelity}",
+                hint="leave layers out with {exclude}, give {calibration} texts like yours, or lower {min_fidelity}",
+                options={"exclude": ..., "calibration": ..., "min_fidelity": ...},
             )
         taken = slowdown(report)
         if self.max_slowdown is not None and not taken <= self.max_slowdown:
             text = told_apart(taken, self.max_slowdown, 2)
             raise QuantizationError(
-                f"the quantized model takes {text} times the time of float32, more than {self.max_slowdown}; "
-                f"{remedy(report)}, or raise --max-slowdown"
+                f"the quantized model takes {text} times the time of float32, more than {self.max_slowdown}",
+                hint=f"{remedy(report)}, or raise {{max_slowdown}}",
+                options={"max_slowdown": ...},
             )
 
 
@@ -80,4 +83,4 @@ def remedy(report: Mapping[str, Any]) -> str:
     """Say what may be faster than what was made."""
     if report.get("scheme") == "int4":
         return "try the scheme int8, which is faster for many rows"
-    return OTHER_GRANULARITY.get(report.get("granularity", ""), "leave layers out with --exclude")
+    return OTHER_GRANULARITY.get(report.get("granularity", ""), LEAVE_OUT)

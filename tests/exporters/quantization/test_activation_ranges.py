@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -166,6 +166,7 @@ numbers_of_any_size = arrays(
 
 
 @given(numbers_of_any_size, st.lists(st.integers(0, 60), max_size=5), st.integers(0, 9))
+@example(np.array([[0.25, 0], [0, 0]], np.float32), [1], 0)
 @settings(deadline=None, max_examples=40)
 def test_batches_and_their_order_do_not_matter(rows: Floats, cuts: list[int], seed: int) -> None:
     whole = Histogram()
@@ -178,14 +179,10 @@ def test_batches_and_their_order_do_not_matter(rows: Floats, cuts: list[int], se
         alone = Histogram()
         alone.observe(part)
         merged.merge(alone)
-    for other in (streamed, merged):
-        assert (other.exponent, other.low, other.high, other.zeros) == (
-            whole.exponent,
-            whole.low,
-            whole.high,
-            whole.zeros,
-        )
-        np.testing.assert_array_equal(other.counts, whole.counts)
+    expected = whole.exponent, whole.low, whole.high, whole.zeros
+    for histogram in (streamed, merged):
+        assert (histogram.exponent, histogram.low, histogram.high, histogram.zeros) == expected
+        np.testing.assert_array_equal(histogram.counts, whole.counts)
     assert whole.counts.sum() == np.isfinite(rows).sum()
     if whole.counts.any():
         for method in ("min-max", "percentile", "entropy"):

@@ -139,7 +139,7 @@ def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
         ({"mixed_precision": 0.0}, "mixed_precision=0.0 is not between 0 and 1"),
         (
             {"mixed_precision": 0.1, "scheme": "int4"},
-            "mixed_precision 0.1 is for the scheme int8, from which it goes down to 4 bits",
+            "mixed_precision=0.1 is for scheme='int8', from which it goes down to 4 bits; leave one of them out",
         ),
         ({"mixed_precision": 1e-9}, r"nothing can be quantized with a total loss of at most 0.000%"),
     ],

@@ -217,30 +217,30 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("generate", {"name": "int3"}, "scheme 'int3' is not one of int8, int4, int8-static, fp16"),
-    ("generate", {"granularity": "some"}, "granularity 'some' is not one of block, channel"),
-    ("generate", {"algorithm": "up"}, "algorithm 'up' is not one of rtn, gptq"),
-    ("embed", {"name": "int8-static", "method": "mean"}, "calibration_method 'mean' is not one of min-max, percentile"),
+    ("generate", {"name": "int3"}, "scheme='int3' is not one of int8, int4, int8-static, fp16"),
+    ("generate", {"granularity": "some"}, "granularity='some' is not one of block, channel"),
+    ("generate", {"algorithm": "up"}, "algorithm='up' is not one of rtn, gptq"),
+    ("embed", {"name": "int8-static", "method": "mean"}, "calibration_method='mean' is not one of min-max, percentile"),
     ("generate", {"block_size": 48}, "block_size=48 is not one of 16, 32, 64, 128, 256"),
     ("generate", {"block_size": True}, "block_size=True is not one of 16"),
     (
         "generate",
         {"name": "int4", "granularity": "channel"},
-        "granularity channel is for the scheme int8, not for int4; leave it out",
+        "granularity='channel' is not for scheme='int4'; leave it out",
     ),
     (
         "generate",
         {"block_size": 64, "granularity": "channel"},
-        "block_size 64 is not for granularity channel, where a column has one scale",
+        "block_size=64 is not for granularity='channel'; leave it out",
     ),
-    ("tag", {"asymmetric": True, "granularity": "channel"}, "asymmetric True is not for granularity channel"),
-    ("embed", {"name": "fp16", "granularity": "block"}, "granularity block is not for scheme fp16; leave it out"),
+    ("tag", {"asymmetric": True, "granularity": "channel"}, "asymmetric=True is not for granularity='channel'"),
+    ("embed", {"name": "fp16", "granularity": "block"}, "granularity='block' is not for scheme='fp16'; leave it out"),
     (
         "embed",
         {"name": "int8-static", "algorithm": "gptq"},
-        "algorithm gptq is not for scheme int8-static; leave it out",
+        "algorithm='gptq' is not for scheme='int8-static'; leave it out",
     ),
-    ("embed", {"method": "mse"}, "calibration_method mse is not for scheme int8; leave it out"),
+    ("embed", {"method": "mse"}, "calibration_method='mse' is not for scheme='int8'; leave it out"),
 ]
 
 
@@ -279,9 +279,9 @@ def test_a_scheme_suits_the_task(task: str, options: dict[str, Any], expected: S
 
 
 def test_refused_before_any_work(decoder_bundle: Callable[[str], Path], fp32_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(QuantizationError, match="granularity channel is for the scheme int8, not for int4"):
+    with pytest.raises(QuantizationError, match="granularity='channel' is not for scheme='int4'"):
         quantize_bundle(fp32_bundle, tmp_path / "out", scheme="int4", granularity="channel")
-    with pytest.raises(QuantizationError, match=r"target portable, and int4 uses .*--target cpu"):
+    with pytest.raises(QuantizationError, match=r"target portable, and int4 uses .*export for the target cpu"):
         quantize_bundle(decoder_bundle("portable"), tmp_path / "out", scheme="int4")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int4\)"):
         quantize_bundle(decoder_bundle("int4"), tmp_path / "out")

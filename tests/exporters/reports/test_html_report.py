@@ -87,7 +87,7 @@ def test_a_page_says_what_the_report_says(int8_bundle: Path) -> None:
     cells = dict(zip(found.within("th"), found.within("td"), strict=True))
     assert cells["mean cosine"] == "0.9987, at least 0.99 was asked for: passed"
     assert cells["time, in that of float32"].endswith("; no limit was set")
-    assert cells["speed"].startswith("slower than float32 at 8 x 32; try --granularity block")
+    assert cells["speed"].startswith("slower than float32 at 8 x 32; try the granularity block")
     assert (cells["agreement"], cells["head.out.weight"]) == ("0.9987", "only 3 wide")
     assert len(found.within("figcaption")) == sum(tag == "svg" for tag, _ in found.tags) == 3
     drawn = found.within("text")

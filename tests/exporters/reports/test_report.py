@@ -118,7 +118,7 @@ def test_gates_name_figure_value_and_limit() -> None:
     with pytest.raises(QuantizationError, match=r"has a mean cosine of 0\.9950 to float32, less than 0\.996; leave"):
         Gates(0.996, 1.25).check(report)
     with pytest.raises(
-        QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try --granularity channel"
+        QuantizationError, match=r"takes 1\.25 times the time of float32, more than 1\.2; try the granularity channel"
     ):
         Gates(0.995, 1.2).check(report)
     with pytest.raises(QuantizationError, match=r"has a mean cosine of 0\.99996 to float32, less than 1\.0; leave"):
@@ -152,17 +152,17 @@ def test_limits_that_say_nothing_are_refused(limits: tuple[float, ...], message:
         ({"speed": speeds(1, 1)}, ""),
         (
             {"speed": speeds(2, 0.9, 3), "granularity": "block"},
-            "slower than float32 at 2 x 16; try --granularity channel, which serves batches and long prompts, or "
-            "keep float32",
+            "slower than float32 at 2 x 16; try the granularity channel, which serves batches and long prompts, "
+            "or keep float32",
         ),
         (
             {"speed": speeds(0.5, 0.8, 3), "granularity": "channel"},
-            "slower than float32 on this machine, 1.25 times its time in the median; try --granularity block, which "
+            "slower than float32 on this machine, 1.25 times its time in the median; try the granularity block, which "
             "serves one text at a time, or keep float32",
         ),
         (
             {"speed": speeds(2, 0.9), "granularity": None},
-            "slower than float32 at 2 x 16; leave layers out with --exclude, or keep float32",
+            "slower than float32 at 2 x 16; exclude some layers, or keep float32",
         ),
     ],
 )
