@@ -12,7 +12,6 @@ import pytest
 
 import edgebert
 from edgebert.cli import COMMANDS, main
-from edgebert.cli.request import VERBS
 from tests.support.documents import (
     DOCS,
     README,
@@ -26,6 +25,7 @@ from tests.support.documents import (
     sentences,
 )
 from tests.support.patience import PATIENCE
+from tests.support.verbs import VERBS
 
 TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
 GENERATION = (DOCS / "generation.md").read_text(encoding="utf-8")

@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 import edgebert
 from edgebert.cli import main
-from edgebert.cli.request import VERBS
 from tests.support.patience import PATIENCE
+from tests.support.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {"edgebert": ROOT, "edgebert_exporters": ROOT / "exporters", "edgebert_runtime": ROOT / "runtime"}

@@ -28,7 +28,7 @@ from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.model import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
-from edgebert_runtime.task_specs import TASKS
+from edgebert_runtime.task_specs import TASKS, canonical_task
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
 LANGUAGE_SETTINGS = ("languages", "language_style", "source_language", "target_language")
@@ -111,6 +111,7 @@ def open_checkpoint(
         CheckpointError: naming, in one line, everything that is missing, damaged, unsupported, or does not fit.
         ConfigError: if ``task`` or ``problem`` is none that there is.
     """
+    task = None if task is None else canonical_task(task)
     check_arguments(task, problem)
     files = CheckpointFolder.open(folder)
     problems: list[str] = []

@@ -77,9 +77,11 @@ def details(bundle: Bundle) -> list[Row]:
 
 def tokens(task: str, limits: Limits) -> str:
     """Say how long a text can be."""
-    if task == "translate":
+    from edgebert_runtime.task_specs import TASKS
+
+    if TASKS[task].kind == "encoder-decoder":
         return f"up to {limits.max_tokens:,} a text, and as many for its translation; longer ones are refused"
-    if task == "generate":
+    if TASKS[task].generative:
         return f"up to {limits.max_tokens:,}, those of a prompt and those added to it together"
     return f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"
 

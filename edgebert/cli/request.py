@@ -11,21 +11,6 @@ import click
 from edgebert.cli.errors import Failure
 from edgebert.cli.text_input import Errors
 
-VERBS = {
-    "embed": "embed",
-    "classify": "classify",
-    "next-sentence": "classify",
-    "rerank": "rerank",
-    "multiple-choice": "choose",
-    "tag": "tag",
-    "answer": "answer",
-    "fill-mask": "fill-mask",
-    "generate": "generate",
-    "translate": "translate",
-}
-# Commands that run the bundles of other commands' tasks.
-ALSO = {"score": ("generate", "translate")}
-
 
 @dataclass(frozen=True)
 class Request:
@@ -52,11 +37,12 @@ class Request:
             Failure: naming the right command, if the bundle is of another task.
         """
         import edgebert_runtime
+        from edgebert_runtime.task_specs import TASKS
 
         engine = edgebert_runtime.load(self.bundle, device=self.device, threads=self.threads)
         task = engine.bundle.manifest.task
-        verb = VERBS.get(task)
-        if verb not in ALSO.get(self.verb, (self.verb,)):
+        verb, *others = (TASKS[task].verb, *TASKS[task].other_verbs) if task in TASKS else ("info",)
+        if self.verb not in (verb, *others):
             name = click.format_filename(self.bundle)
-            raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verb or 'info'}'")
+            raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verb}'")
         return engine

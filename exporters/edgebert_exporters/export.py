@@ -24,6 +24,7 @@ from edgebert_exporters.verification.golden_sample import golden_sample
 from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
+from edgebert_runtime.task_specs import canonical_task
 
 log = logging.getLogger("edgebert")
 
@@ -61,6 +62,7 @@ def export_checkpoint(
     if target not in TARGETS:
         raise ExportError(f"target {target!r} is not one of {', '.join(TARGETS)}")
     if task is not None:
+        task = canonical_task(task)
         check_options(task, options)
     with staged(bundle, force=force) as folder:
         progress("read checkpoint", 0, 1)

@@ -15,6 +15,7 @@ from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.decoders.scoring import Scored
 from edgebert_runtime.errors import BundleError, EdgebertError
 from edgebert_runtime.session.session import preload_imports
+from edgebert_runtime.task_specs import TASKS
 from edgebert_runtime.tasks.answerer import Answer, Answerer
 from edgebert_runtime.tasks.classifier import Classification, Classifier
 from edgebert_runtime.tasks.embedder import Embedder, EmbedResult
@@ -64,7 +65,8 @@ KINDS: tuple[type[Engine], ...] = (
     Generator,
     Translator,
 )
-ENGINES = {task: kind for kind in KINDS for task in kind.tasks}
+_BY_NAME = {kind.__name__: kind for kind in KINDS}
+ENGINES = {task: _BY_NAME[spec.engine] for task, spec in TASKS.items()}
 
 
 def load(

@@ -13,16 +13,8 @@ import numpy as np
 
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.tasks.answerer import Answerer
-from edgebert_runtime.tasks.classifier import Classifier
-from edgebert_runtime.tasks.embedder import Embedder
+from edgebert_runtime.task_specs import TASKS, Workload
 from edgebert_runtime.tasks.engine import Engine
-from edgebert_runtime.tasks.generator import Generator
-from edgebert_runtime.tasks.mask_filler import MaskFiller
-from edgebert_runtime.tasks.multiple_choice import MultipleChoice
-from edgebert_runtime.tasks.reranker import Reranker
-from edgebert_runtime.tasks.tagger import Tagger
-from edgebert_runtime.tasks.translator import Translator
 
 SEED = 7
 SENTENCES = 256
@@ -48,7 +40,7 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
         raise InputError(f"seconds={seconds!r:.60} is not a positive number")
-    make = decoder_figures if engine.bundle.manifest.task in WRITING else encoder_figures
+    make = decoder_figures if TASKS[engine.bundle.manifest.task].generative else encoder_figures
     figures = make(engine, seconds)
     memory = peak_memory()  # before a second engine is loaded to see how long that takes
     start = time.perf_counter()
@@ -83,7 +75,7 @@ def encoder_figures(engine: Engine, seconds: float) -> dict[str, Any]:
 
 def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
     """Measure the time to the first token after short and long texts, and the new tokens a second after that."""
-    translates = engine.bundle.manifest.task == "translate"
+    translates = TASKS[engine.bundle.manifest.task].kind == "encoder-decoder"
     longest = engine.max_tokens if translates else engine.max_tokens - NEW_TOKENS
     lengths = sorted({max(1, min(n, longest)) for n in (32, 512)})
     searches = [(count, beams) for beams in (1, *((BEAMS,) if translates else ())) for count in (1, 8)]
@@ -99,12 +91,12 @@ def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
 
 def continued(engine: Any, lengths: Sequence[int], new: int, beams: int = 1) -> Callable[[], object]:
     """Return what makes so many tokens of texts of these lengths."""
-    call = WRITING[engine.bundle.manifest.task]
+    call = getattr(engine, TASKS[engine.bundle.manifest.task].method)
     asked: dict[str, Any] = {"max_new_tokens": new, "num_beams": beams}
     asked |= {"eos_token_id": None, "forced_eos_token_id": None}  # so that none has fewer
     if languages := getattr(engine, "languages", ()):
         asked["target_language"] = engine.target_language or languages[0]
-    return functools.partial(call, engine, ids(engine, lengths), **asked)
+    return functools.partial(call, ids(engine, lengths), **asked)
 
 
 def workload(engine: Engine) -> list[int]:
@@ -149,29 +141,28 @@ def texts(engine: Any, lengths: Sequence[int]) -> list[str]:
     return [words(engine, n - engine._tokenizer.num_special_tokens) for n in lengths]
 
 
-def classify_pairs(engine: Classifier, items: Sequence[tuple[str, str]], **options: Any) -> object:
-    """Classify pairs of texts."""
-    return engine.classify([text for text, _ in items], [pair for _, pair in items], **options)
+def columns(engine: Any, lengths: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Return the first and the second texts of :func:`pairs`."""
+    first, second = zip(*pairs(engine, lengths), strict=True)
+    return list(first), list(second)
 
 
-WRITING: dict[str, Callable[..., object]] = {"generate": Generator.generate, "translate": Translator.translate}
-# What the engines of the other tasks are asked to do, and what they are given.
-CALLS: dict[str, tuple[Callable[..., object], Callable[[Any, Sequence[int]], Sequence[Any]]]] = {
-    "embed": (Embedder.embed, ids),
-    "classify": (Classifier.classify, ids),
-    "next-sentence": (classify_pairs, pairs),
-    "rerank": (Reranker.score, pairs),
-    "multiple-choice": (MultipleChoice.choose_many, questions),
-    "tag": (Tagger.tag, texts),
-    "answer": (Answerer.answer_many, pairs),
-    "fill-mask": (MaskFiller.fill, masked),
+# The arguments of the method of an engine.
+WORKLOADS: dict[Workload, Callable[[Any, Sequence[int]], Sequence[Any]]] = {
+    "ids": lambda engine, lengths: [ids(engine, lengths)],
+    "masked": lambda engine, lengths: [masked(engine, lengths)],
+    "texts": lambda engine, lengths: [texts(engine, lengths)],
+    "pairs": lambda engine, lengths: [pairs(engine, lengths)],
+    "columns": columns,
+    "choices": lambda engine, lengths: [questions(engine, lengths)],
 }
 
 
 def work(engine: Engine, lengths: Sequence[int]) -> Callable[[], object]:
-    """Return what computes texts of these lengths in one call, in the way of the engine's task."""
-    call, make = CALLS[engine.bundle.manifest.task]
-    return functools.partial(call, engine, make(engine, lengths), max_tokens=engine.max_tokens)
+    """Return a call that computes texts of these lengths, in the way of the engine's task."""
+    spec = TASKS[engine.bundle.manifest.task]
+    call, arguments = getattr(engine, spec.method), WORKLOADS[spec.workload](engine, lengths)
+    return functools.partial(call, *arguments, max_tokens=engine.max_tokens)
 
 
 def latency_of(call: Callable[[], object], seconds: float) -> dict[str, float]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
-# Inputs of an engine: token ids, ids with a mask, texts, pairs of texts, or prompts with choices.
-Workload = Literal["ids", "masked", "texts", "pairs", "choices"]
+# Inputs of an engine: token ids, ids with a mask, texts, pairs of texts, first and second texts, prompts with choices.
+Workload = Literal["ids", "masked", "texts", "pairs", "columns", "choices"]
 
 EMBED, CLASSIFY, NEXT_SENTENCE, RERANK = "embed", "classify", "next-sentence", "rerank"
 MULTIPLE_CHOICE, TAG, ANSWER, FILL_MASK = "multiple-choice", "tag", "answer", "fill-mask"
@@ -79,7 +79,7 @@ class TaskSpec:
     @property
     def reads_pairs(self) -> bool:
         """Whether the model reads two texts at once."""
-        return self.workload in ("pairs", "choices")
+        return self.workload in ("pairs", "columns", "choices")
 
     @property
     def reads_chosen_tokens(self) -> bool:
@@ -126,7 +126,7 @@ _SPECS = (
         head_widths=(2,),
         settings=("labels", "problem"),
         method="classify",
-        workload="pairs",
+        workload="columns",
         examples=(LABELLED_PAIR,),
         metrics=("accuracy", "macro_f1"),
     ),

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgebert.cli.request import VERBS
 from edgebert_runtime import Answer, Choice, Classification, Entity, Filling, Generation, Ranked, Scored
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options
+from tests.support.verbs import VERBS
 
 # What the methods of engines that write take beside the options of a search.
 OWN = ("errors", "max_batch_tokens", "lookup", "split_sentences", "target_prefix", "source_language", "target_language")

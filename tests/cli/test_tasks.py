@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import edgebert_runtime
-from edgebert.cli.request import VERBS
+from tests.support.verbs import VERBS
 
 TEXTS = ["the cat sat on a mat", "a dog ran , and ran in rain", "sun"]
 STDIN = "".join(f"{text}\n" for text in TEXTS)

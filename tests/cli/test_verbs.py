@@ -12,8 +12,8 @@ import pytest
 
 import edgebert_runtime
 from edgebert.cli import COMMANDS
-from edgebert.cli.request import ALSO, VERBS
 from tests.support.patience import PATIENCE
+from tests.support.verbs import ALSO, VERBS
 
 # These answer each text before they have read all.
 STREAMING = ("embed", "classify", "tag", "fill-mask", "generate", "translate", "score")

@@ -15,6 +15,7 @@ import pytest
 import edgebert_runtime
 from edgebert_runtime import Embedder, benchmark, errors
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.task_specs import TASKS
 from tests.support.patience import PATIENCE
 
 FORBIDDEN = ("torch", "onnx", "onnx_ir", "transformers", "safetensors", "edgebert")
@@ -50,7 +51,7 @@ def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
 KEYS = {"device", "threads", "cpu", "load_seconds", "latency", "throughput", "peak_memory_mb"}
 
 
-@pytest.mark.parametrize("task", benchmark.CALLS)
+@pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if not spec.generative])
 def test_measures(task_bundle: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
     figures = benchmark.measure(engine, seconds=0.1)
@@ -103,7 +104,7 @@ def test_measures_writing(
     }
     assert throughput["tokens_per_second_of_8"] > 7 * throughput["tokens_per_second_of_1"] > 0
     assert throughput.get("tokens_per_second_of_8_with_4_beams", 1) > 0
-    assert {*benchmark.CALLS, *benchmark.WRITING} == set(edgebert_runtime.ENGINES)
+    assert benchmark.WORKLOADS.keys() == {spec.workload for spec in TASKS.values()}
 
 
 class Counter:
@@ -118,7 +119,7 @@ class Counter:
         return self.session.run(output_names, feeds)
 
 
-@pytest.mark.parametrize("task", benchmark.CALLS)
+@pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if not spec.generative])
 def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
     counter = Counter(engine._workers.session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,8 +11,32 @@ from edgebert.cli.bundle_summary import as_dict, echo_verification, headline, se
 from edgebert.cli.formatting import echo_json, echo_table, step_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option, pickle_option
-from edgebert.cli.request import VERBS
 from edgebert.cli.text_input import read_texts
+
+if TYPE_CHECKING:
+    StringType = click.ParamType[str]  # which the oldest Click does not know at run time
+else:
+    StringType = click.ParamType
+
+
+class TaskType(StringType):
+    """A task, by our name or by an alias such as ``text-classification``."""
+
+    name = "task"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return our names."""
+        from edgebert_runtime.task_specs import TASKS
+
+        return f"[{'|'.join(TASKS)}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return our name of a task."""
+        from edgebert_runtime.task_specs import TASKS, canonical_task
+
+        if (task := canonical_task(value)) not in TASKS:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, TASKS))}.", param, ctx)
+        return task
 
 
 @click.command(cls=Command)
@@ -19,9 +44,9 @@ from edgebert.cli.text_input import read_texts
 @bundle_argument
 @click.option(
     "--task",
-    type=click.Choice(list(VERBS)),
+    type=TaskType(),
     show_default="what the checkpoint is for",
-    help="What the bundle is for.",
+    help="What the bundle is for. The name of a pipeline of Hugging Face (text-classification) does as well.",
 )
 @click.option(
     "--target",

@@ -39,9 +39,11 @@ def score(request: Request, languages: dict[str, str]) -> None:
     how likely the translation is. Prints a line for each text, in order, with tabs between the natural logarithm of its
     probability, its perplexity and the number of its tokens. Less perplexity is more likely text, whatever its length.
     """
+    from edgebert_runtime.task_specs import TASKS
+
     with reading(request) as texts:
         engine = request.load()
-        pairs = engine.bundle.manifest.task == "translate"
+        pairs = TASKS[engine.bundle.manifest.task].kind == "encoder-decoder"
         if languages and not pairs:
             option = f"--{next(iter(languages)).replace('_', '-')}"
             raise Failure(f"{click.format_filename(request.bundle)} translates nothing; leave out {option}")

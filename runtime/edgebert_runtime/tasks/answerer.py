@@ -12,6 +12,7 @@ import numpy as np
 from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs.character_spans import original_offsets
 from edgebert_runtime.inputs.validation import check_text, check_whole, iterate
+from edgebert_runtime.task_specs import ANSWER
 from edgebert_runtime.tasks.answer_spans import Ends, Span, no_answer, normalizer, read_words, search
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
@@ -51,7 +52,7 @@ class Answerer(Engine):
             token, which is where a model puts "no answer".
     """
 
-    tasks = ("answer",)
+    tasks = (ANSWER,)
     outputs = ("start_logits", "end_logits")
 
     def _setup(self) -> None:

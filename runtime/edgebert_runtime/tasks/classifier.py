@@ -10,6 +10,7 @@ import numpy as np
 
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import Item, iterate
+from edgebert_runtime.task_specs import CLASSIFY, NEXT_SENTENCE
 from edgebert_runtime.tasks.activations import Doubles, sigmoid, softmax
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Row, TextOptions, Work, single
@@ -47,7 +48,7 @@ class Classifier(Engine):
         TokenizerError: if the tokenizer does not fit the model.
     """
 
-    tasks = ("classify", "next-sentence")
+    tasks = (CLASSIFY, NEXT_SENTENCE)
 
     def _setup(self) -> None:
         """Read the settings."""
@@ -94,7 +95,7 @@ class Classifier(Engine):
     ) -> Iterator[list[Classification]]:
         """Yield the results of some hundred texts after the other."""
         if pairs is None:
-            if self.bundle.manifest.task == "next-sentence":
+            if self.bundle.manifest.task == NEXT_SENTENCE:
                 raise InputError(f"next-sentence needs pairs: write {method}([text], [text that may follow])")
             options = self._check(**given)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import Item, check_choice, iterate
+from edgebert_runtime.task_specs import EMBED
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
 
@@ -41,7 +42,7 @@ class Embedder(Engine):
         TokenizerError: if the tokenizer does not fit the model.
     """
 
-    tasks = ("embed",)
+    tasks = (EMBED,)
     outputs = (OUTPUT,)
 
     def _setup(self) -> None:

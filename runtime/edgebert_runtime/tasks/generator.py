@@ -16,6 +16,7 @@ from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options, StepModel, search, stream
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Session
+from edgebert_runtime.task_specs import GENERATE
 from edgebert_runtime.tasks.engine import Progress
 from edgebert_runtime.tasks.text_engine import Writer, check_budget, check_stream, numbered, pieces
 
@@ -51,7 +52,7 @@ class Generator(Writer):
         TokenizerError: if the tokenizer does not fit the model.
     """
 
-    tasks = ("generate",)
+    tasks = (GENERATE,)
     state = (PAST,)
 
     def _setup(self) -> None:

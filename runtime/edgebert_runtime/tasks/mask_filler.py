@@ -13,6 +13,7 @@ from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs.character_spans import strip
 from edgebert_runtime.inputs.detokenizer import Spelling
 from edgebert_runtime.inputs.validation import Item, check_text, check_whole, iterate
+from edgebert_runtime.task_specs import FILL_MASK
 from edgebert_runtime.tasks.activations import best
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
@@ -51,7 +52,7 @@ class MaskFiller(Engine):
         TokenizerError: if the tokenizer does not fit the model, or has no such token.
     """
 
-    tasks = ("fill-mask",)
+    tasks = (FILL_MASK,)
 
     def _setup(self) -> None:
         """Read the settings."""

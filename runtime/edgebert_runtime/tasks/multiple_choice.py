@@ -10,6 +10,7 @@ import numpy as np
 
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import iterate
+from edgebert_runtime.task_specs import MULTIPLE_CHOICE
 from edgebert_runtime.tasks.activations import best, softmax
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
@@ -37,7 +38,7 @@ class MultipleChoice(Engine):
         TokenizerError: if the tokenizer does not fit the model.
     """
 
-    tasks = ("multiple-choice",)
+    tasks = (MULTIPLE_CHOICE,)
 
     def _setup(self) -> None:
         """Read the settings."""

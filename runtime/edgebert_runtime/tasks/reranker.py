@@ -13,6 +13,7 @@ import numpy as np
 
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import check_whole, iterate
+from edgebert_runtime.task_specs import RERANK
 from edgebert_runtime.tasks.activations import best, sigmoid, softmax
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.requests import Row, TextOptions, Work, single
@@ -50,7 +51,7 @@ class Reranker(Engine):
         TokenizerError: if the tokenizer does not fit the model.
     """
 
-    tasks = ("rerank",)
+    tasks = (RERANK,)
 
     def _setup(self) -> None:
         """Read the settings."""

@@ -11,6 +11,7 @@ import numpy as np
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.character_spans import original_offsets, trim_to_graphemes
 from edgebert_runtime.inputs.validation import check_choice, check_text, iterate, refuse
+from edgebert_runtime.task_specs import TAG
 from edgebert_runtime.tasks.engine import Engine, Floats, Progress
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS, Found, Judged, find, judge, read_scheme, stitch
 from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
@@ -37,7 +38,7 @@ class Tagger(Engine):
         BundleError: if the bundle is of another task, or its labels are not those of its graph.
     """
 
-    tasks = ("tag",)
+    tasks = (TAG,)
 
     def _setup(self) -> None:
         """Read the settings."""

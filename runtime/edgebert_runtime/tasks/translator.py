@@ -26,6 +26,7 @@ from edgebert_runtime.inputs.language_tokens import Languages
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, iterate
 from edgebert_runtime.session.session import Runnable, open_session
+from edgebert_runtime.task_specs import TRANSLATE
 from edgebert_runtime.tasks.engine import Progress
 from edgebert_runtime.tasks.text_engine import Generation, Writer, check_budget, check_stream, numbered, pieces
 from edgebert_runtime.tasks.translation_inputs import Call, Passage, Source, SourceReader
@@ -50,7 +51,7 @@ class Translator(Writer):
         TokenizerError: if a tokenizer does not fit the model.
     """
 
-    tasks = ("translate",)
+    tasks = (TRANSLATE,)
     graphs = ("encoder", "decoder")
     outputs = ()
 

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from safetensors.torch import load_file, save_file
 
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
+from edgebert.cli.commands.export import TaskType
 from edgebert_runtime.errors import ConfigError
 from edgebert_runtime.task_specs import TASKS
 from tests.checkpoints.broken import message, write_task
@@ -253,3 +255,11 @@ def test_two_mask_tokens(tmp_path: Path) -> None:
 
 def test_table_of_tasks() -> None:
     assert {task for tasks in HEADS.values() for task in tasks} | {"embed"} == set(TASKS)
+
+
+def test_tasks_have_the_names_of_pipelines(tmp_path: Path) -> None:
+    write_task(tmp_path, task="tag")
+    assert open_checkpoint(tmp_path, task="token-classification").task == "tag"
+    assert TaskType().convert("question-answering", None, None) == "answer"
+    with pytest.raises(click.BadParameter, match="'ner-tagging' is not one of 'embed', 'classify', "):
+        TaskType().convert("ner-tagging", None, None)
