@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from edgebert_exporters import export_checkpoint
+from tests.support.sharing import Once
 from tests.support.tiny import write_checkpoint
 
 
 @pytest.fixture(scope="session")
-def large_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large_bundle(once: Once) -> Path:
     """Return a float32 bundle with a vocabulary worth quantizing, to be read only."""
-    folder = tmp_path_factory.mktemp("large")
-    return export_checkpoint(write_checkpoint(folder / "source", vocab_size=20000), folder / "fp32").path
+    source = once("checkpoint-large", lambda folder: write_checkpoint(folder, vocab_size=20000))
+    return once("large", lambda folder: export_checkpoint(source, folder))

@@ -23,6 +23,7 @@ from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, Embedder, MaskFiller
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME
 from edgebert_runtime.bundle.reader import sha256
+from tests.support.sharing import Once
 from tests.support.tiny import write_checkpoint
 
 Rewrite = Callable[..., Path]
@@ -49,24 +50,16 @@ class Tiny:
 
 
 @pytest.fixture(scope="session")
-def tiny(
-    task_checkpoint: Callable[[str], Path], task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Tiny]:
+def tiny(task_checkpoint: Callable[[str], Path], task_bundle: Callable[[str], Path], once: Once) -> Callable[..., Tiny]:
     """Return a function from a task and a model type to checkpoint and bundle, to be read only."""
-    root = tmp_path_factory.mktemp("tasks")
 
     @functools.cache
-    def other(task: str, model_type: str) -> Tiny:
-        checkpoint = write_checkpoint(root / f"{model_type}-{task}", task=task, model_type=model_type)
-        bundle = export_checkpoint(checkpoint, root / f"{model_type}-{task}-bundle", task=task).path
-        return Tiny(checkpoint, bundle, task)
-
     def make(task: str, model_type: str = "bert") -> Tiny:
-        return other(task, model_type) if model_type != "bert" else bert(task)
-
-    @functools.cache
-    def bert(task: str) -> Tiny:
-        return Tiny(task_checkpoint(task), task_bundle(task), task)
+        if model_type == "bert":
+            return Tiny(task_checkpoint(task), task_bundle(task), task)
+        name = f"{task}-{model_type}"
+        source = once(f"checkpoint-{name}", lambda folder: write_checkpoint(folder, task=task, model_type=model_type))
+        return Tiny(source, once(name, lambda folder: export_checkpoint(source, folder, task=task)), task)
 
     return make
 

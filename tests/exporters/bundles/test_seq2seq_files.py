@@ -12,7 +12,6 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_runtime import Bundle, load
@@ -81,11 +80,8 @@ STORED = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_quantized_table_is_stored_once(
-    form: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quantized_table_is_stored_once(form: str, large: Path, tmp_path: Path) -> None:
     """Where one graph has it in rows and the other in blocks as well."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
     after = quantize_bundle(large, tmp_path / "q", calibration=TEXTS, **FORMS[form])  # type: ignore[arg-type]
     kind, *operators, shape = STORED[form]
     table = f"token_embedding.weight.{kind}"
@@ -126,9 +122,8 @@ def test_the_graphs_of_two_bundles_do_not_go_together(translator_bundle: Maker, 
         Bundle.open(mixed)
 
 
-def test_two_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_vocabularies(tmp_path: Path) -> None:
     """Sources and targets have tokenizers and tables of their own, which other graphs have not."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
     layers: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1}
     source = write_checkpoint(tmp_path / "source", task="translate", model_type="seq2seq", **layers)
     made = export_checkpoint(source, tmp_path / "fp32")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,27 +54,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "answer": {},
     "fill-mask": {"mask_token": "[MASK]"},
 }
-
-
-@pytest.fixture(scope="module")
-def bundle_for(
-    task_bundle: Callable[[str], Path],
-    task_checkpoint: Callable[[str], Path],
-    portable_bundle: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str, str], Path]:
-    """Return a function from a task and a target to a bundle."""
-
-    @cache
-    def make(task: str, target: str) -> Path:
-        if target == "cpu":
-            return task_bundle(task)
-        if task == "embed":
-            return portable_bundle
-        folder = tmp_path_factory.mktemp(target) / task
-        return export_checkpoint(task_checkpoint(task), folder, task=task, target=target).path
-
-    return make
 
 
 def run(bundle: Path, feeds: Feeds, optimize: bool = True) -> list[npt.NDArray[np.float32]]:
@@ -128,9 +106,9 @@ def test_the_table_of_tasks() -> None:
 
 @pytest.mark.parametrize(("task", "target"), list(itertools.product(ENCODER_TASKS, ("cpu", "portable"))))
 def test_graph_gives_what_pytorch_gives(
-    task: str, target: str, bundle_for: Callable[[str, str], Path], task_checkpoint: Callable[[str], Path]
+    task: str, target: str, task_bundle: Callable[..., Path], task_checkpoint: Callable[[str], Path]
 ) -> None:
-    bundle = bundle_for(task, target)
+    bundle = task_bundle(task, target)
     module = load_reference(task_checkpoint(task), task=task)
     for seed, optimize in ((1, True), (2, False)):
         feeds = feeds_for(bundle, seed)

@@ -33,34 +33,6 @@ from edgebert_runtime.session.session import open_session
 from tests.support.tiny import write_checkpoint
 
 KINDS = ("embed", "classify", "fill-mask", "generate", "translate")
-Bundles = Callable[[str, str], Path]
-
-
-@pytest.fixture(scope="module")
-def bundles(
-    task_bundle: Callable[[str], Path],
-    task_checkpoint: Callable[[str], Path],
-    portable_bundle: Path,
-    decoder_bundle: Callable[[str], Path],
-    translator_bundle: Callable[..., Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Bundles:
-    """Return a function from a task and a target to a float32 bundle, to be read only."""
-    made: dict[str, Path] = {}
-
-    def find(task: str, target: str) -> Path:
-        if target == "cpu":
-            return task_bundle(task)
-        if task in ("generate", "translate"):
-            return decoder_bundle(target) if task == "generate" else translator_bundle(target)
-        if task == "embed":
-            return portable_bundle
-        if task not in made:
-            folder = tmp_path_factory.mktemp("portable") / task
-            made[task] = export_checkpoint(task_checkpoint(task), folder, task=task, target=target).path
-        return made[task]
-
-    return find
 
 
 def halved(path: Path, folder: Path, change: Callable[[ir.Model], None] = lambda _: None) -> Bundle:
@@ -86,9 +58,9 @@ def constants(model: ir.Model) -> dict[str, npt.NDArray[Any]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("task", KINDS)
-def test_results_are_those_of_float32(task: str, target: str, bundles: Bundles, tmp_path: Path) -> None:
+def test_results_are_those_of_float32(task: str, target: str, task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     """On the whole grid: finite, close, and of logits that are not nearly equal the same one is the largest."""
-    source = Bundle.open(bundles(task, target))
+    source = Bundle.open(task_bundle(task, target))
     half = halved(source.path, tmp_path / "half")
     before, after = (open_graphs(b.path, b.manifest) for b in (source, half))
     outputs = bundle_signature(source.manifest).outputs
@@ -110,9 +82,9 @@ def test_results_are_those_of_float32(task: str, target: str, bundles: Bundles, 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("task", KINDS)
-def test_what_is_float16(task: str, target: str, bundles: Bundles, tmp_path: Path) -> None:
+def test_what_is_float16(task: str, target: str, task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     """Every weight and what is remembered, and nothing beside that which goes in or comes out."""
-    source = Bundle.open(bundles(task, target))
+    source = Bundle.open(task_bundle(task, target))
     half = halved(source.path, tmp_path / "half")
     for name, spec in half.manifest.graphs.items():
         model = ir.load(half.path / spec.file)
@@ -131,9 +103,9 @@ def test_what_is_float16(task: str, target: str, bundles: Bundles, tmp_path: Pat
                 assert node.inputs[0].dtype != FLOAT16, node.op_type
 
 
-def test_caches_are_not_converted_between_steps(bundles: Bundles, tmp_path: Path) -> None:
+def test_caches_are_not_converted_between_steps(task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     """What a decoder remembers goes through no Cast: a kernel that writes in place does so still."""
-    half = halved(bundles("generate", "cpu"), tmp_path / "half")
+    half = halved(task_bundle("generate", "cpu"), tmp_path / "half")
     graph = ir.load(half.path / "model.onnx").graph
     for value in graph.inputs:
         if (value.name or "").startswith(KV_CACHE):
@@ -144,8 +116,8 @@ def test_caches_are_not_converted_between_steps(bundles: Bundles, tmp_path: Path
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_generator_writes_what_it_wrote(target: str, bundles: Bundles, tmp_path: Path) -> None:
-    source, half = bundles("generate", target), halved(bundles("generate", target), tmp_path / "half")
+def test_a_generator_writes_what_it_wrote(target: str, task_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    source, half = task_bundle("generate", target), halved(task_bundle("generate", target), tmp_path / "half")
     engines = [load(path) for path in (source, half.path)]
     options = {"max_new_tokens": 8, "do_sample": False}
     old, new = (engine.generate(["the cat", "sun moon farm"], **options) for engine in engines)
@@ -155,8 +127,10 @@ def test_a_generator_writes_what_it_wrote(target: str, bundles: Bundles, tmp_pat
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_translator_writes_what_it_wrote(beams: int, target: str, bundles: Bundles, tmp_path: Path) -> None:
-    source, half = bundles("translate", target), halved(bundles("translate", target), tmp_path / "half")
+def test_a_translator_writes_what_it_wrote(
+    beams: int, target: str, task_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    source, half = task_bundle("translate", target), halved(task_bundle("translate", target), tmp_path / "half")
     engines = [load(path) for path in (source, half.path)]
     options = {"max_new_tokens": 8, "num_beams": beams}
     old, new = (engine.translate(["the cat", "sun moon farm"], **options) for engine in engines)
@@ -181,18 +155,20 @@ def sharper(factor: float) -> Callable[[ir.Model], None]:
 @pytest.mark.parametrize("factor", [50, 1e6])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("task", ["embed", "generate", "translate"])
-def test_large_scores_give_numbers(task: str, target: str, factor: float, bundles: Bundles, tmp_path: Path) -> None:
+def test_large_scores_give_numbers(
+    task: str, target: str, factor: float, task_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
     """Of 50 times the size, and so large that float16 could not hold them; rows of padding alone included."""
-    half = halved(bundles(task, target), tmp_path / "half", sharper(factor))
+    half = halved(task_bundle(task, target), tmp_path / "half", sharper(factor))
     session, outputs = open_graphs(half.path, half.manifest), bundle_signature(half.manifest).outputs
     for batch in batches_of(half.manifest)[:12]:
         assert not not_finite(outputs, session.run(None, batch.feeds)), batch.name
 
 
-def test_a_mask_outweighs_the_largest_score(bundles: Bundles, tmp_path: Path) -> None:
+def test_a_mask_outweighs_the_largest_score(task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     """A row alone and in a padded batch give the same, where scores go into the tens of thousands."""
     for target in TARGETS:
-        half = halved(bundles("embed", target), tmp_path / target, sharper(3e4))
+        half = halved(task_bundle("embed", target), tmp_path / target, sharper(3e4))
         session = open_graphs(half.path, half.manifest)
         ids = np.array([[2, 6, 7, 3, 0, 0, 0, 0], [2, 9, 8, 7, 6, 5, 10, 3]])
         mask = (ids != 0).astype(np.int64)
@@ -202,8 +178,8 @@ def test_a_mask_outweighs_the_largest_score(bundles: Bundles, tmp_path: Path) ->
         np.testing.assert_allclose(together[0], alone[0], atol=2e-3)
 
 
-def test_weights_that_do_not_fit_are_refused(bundles: Bundles) -> None:
-    path = bundles("embed", "cpu")
+def test_weights_that_do_not_fit_are_refused(task_bundle: Callable[..., Path]) -> None:
+    path = task_bundle("embed", "cpu")
     name = next(iter(Counter(v for v in ir.load(path / "model.onnx").graph.initializers if "ffn_up.weight" in v)))
 
     def large() -> ir.Model:
@@ -234,9 +210,11 @@ def test_other_encoders_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [1, 50, 1e6])
 @pytest.mark.parametrize("task", ["embed", "classify"])
-def test_arithmetic_in_float16_is_close(task: str, factor: float, bundles: Bundles, tmp_path: Path) -> None:
+def test_arithmetic_in_float16_is_close(
+    task: str, factor: float, task_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
     """NumPy really computes in float16, where ONNX Runtime on a CPU does so in float32 behind the scenes."""
-    source = Bundle.open(bundles(task, "portable"))
+    source = Bundle.open(task_bundle(task, "portable"))
     model = ir.external_data.load_to_model(ir.load(source.path / "model.onnx"))
     sharper(factor)(model)
     sides = [ReferenceEvaluator(ir.to_proto(model))]
@@ -255,9 +233,9 @@ def test_arithmetic_in_float16_is_close(task: str, factor: float, bundles: Bundl
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", ["embed", "classify", "fill-mask"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_gpu_computes_the_same(task: str, target: str, bundles: Bundles, tmp_path: Path) -> None:
+def test_a_gpu_computes_the_same(task: str, target: str, task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     assert "CUDAExecutionProvider" in ort.get_available_providers(), "run without -m gpu where there is none"
-    source = Bundle.open(bundles(task, target))
+    source = Bundle.open(task_bundle(task, target))
     half = halved(source.path, tmp_path / "half", sharper(50))
     graph = half.path / half.manifest.graphs["model"].file
     sessions = [open_session(graph, device=device) for device in ("cpu", "cuda")]

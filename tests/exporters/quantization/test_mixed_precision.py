@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import measure_sensitivity, quantize_bundle
 from edgebert_exporters.progress import silent
 from edgebert_exporters.quantization.mixed_precision import (
@@ -28,12 +27,6 @@ from tests.support.tiny import CONFIG
 
 FOUR = WeightFormat(4, 32)
 LINEARS = 4 * CONFIG["num_hidden_layers"]
-
-
-@pytest.fixture(autouse=True)
-def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure speed once: nothing here is about speed."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
 
 
 def offers(losses: Mapping[str, tuple[float, float]]) -> list[FormatChoice]:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle
 from edgebert_exporters.fidelity.comparison import negative_log_likelihood
 from edgebert_exporters.inference.decoder import MOST_TOKENS
@@ -40,12 +39,6 @@ SIZES = sizes("gpt2")
 LAYERS, DIM = SIZES["num_hidden_layers"], SIZES["hidden_size"]
 TOKENS, POSITIONS = "gpt2.token_embedding.weight", "gpt2.position_embedding.weight"
 VOCAB = 5000
-
-
-@pytest.fixture(autouse=True)
-def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure speed once: nothing here is about speed."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
 
 
 @pytest.fixture(scope="module")

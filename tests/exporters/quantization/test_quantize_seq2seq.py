@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import quantize_bundle
 from edgebert_exporters.inference import encoder_decoder
 from edgebert_exporters.inference.encoder_decoder import MOST_TRANSLATIONS, PROMPTS, TARGET_TOKENS, EncoderDecoder
@@ -44,12 +43,6 @@ EVERY = sum(LINEARS.values())
 TABLE = "token_embedding.weight"
 POSITIONS = {f"{side}.embeddings.sinusoids": "a position embedding" for side in ("encoder", "decoder")}
 TEXTS = [f"the {word} sat on a mat" for word in ("cat", "dog", "sun", "moon") * 4]
-
-
-@pytest.fixture(autouse=True)
-def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure speed once: nothing here is about speed."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
 
 
 def nodes(bundle: Path, graph: str) -> list[ir.Node]:

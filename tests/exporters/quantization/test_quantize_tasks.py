@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.graphs.signatures import ENCODER_TASKS
 from edgebert_exporters.quantization.blockwise import quantize_blocks
@@ -32,12 +31,6 @@ HEADS = tuple(task for task in ENCODER_TASKS if task != "embed")
 # Products by a weight: four of each layer, and those of the head.
 PRODUCTS = 4 * CONFIG["num_hidden_layers"]
 IN_HEAD = {"tag": ["out"], "answer": ["out"], "fill-mask": ["dense"]}
-
-
-@pytest.fixture(autouse=True)
-def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure speed once: nothing here is about speed."""
-    monkeypatch.setattr(report_module, "TURNS", 1)
 
 
 Make = Callable[..., tuple[Bundle, Bundle]]

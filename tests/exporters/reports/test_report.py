@@ -11,7 +11,6 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-import edgebert_exporters.reports.report as report_module
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import sample_rows
 from edgebert_exporters.progress import silent
@@ -73,9 +72,7 @@ def test_a_report_has_every_part(
     task_bundle: Callable[[str], Path],
     decoder_bundle: Callable[[str], Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report_module, "TURNS", 1)
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat"}\n{"text": "sun"}\n')
     source, made = OpenedBundle.open(task_bundle("generate")), OpenedBundle.open(decoder_bundle("int8"))
     samples, seen = source.samples(sample_rows(source.bundle, None)[1::2]), list[str]()

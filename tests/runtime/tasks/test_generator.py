@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.gpt2.heads import Gpt2LanguageModel
-from edgebert_exporters import export_checkpoint
 from edgebert_runtime import Bundle, Generation, Generator
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options, search
@@ -65,16 +64,8 @@ def model(task_checkpoint: Callable[[str], Path]) -> Gpt2LanguageModel:
 
 
 @pytest.fixture(scope="module", params=["cpu", "portable"])
-def engine(
-    request: pytest.FixtureRequest,
-    task_bundle: Callable[[str], Path],
-    task_checkpoint: Callable[[str], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Generator:
-    if request.param == "cpu":
-        return Generator(Bundle.open(task_bundle("generate")))
-    folder = tmp_path_factory.mktemp("portable") / "bundle"
-    return Generator(export_checkpoint(task_checkpoint("generate"), folder, target="portable"))
+def engine(request: pytest.FixtureRequest, decoder_bundle: Callable[[str], Path]) -> Generator:
+    return Generator(Bundle.open(decoder_bundle(request.param)))
 
 
 def ids_of(engine: Generator, text: str) -> list[int]:
