@@ -112,7 +112,7 @@ def quantize_bundle(
         models, plan = quantizer.quantize(formats, progress)
         name = scheme if formats is None else "mixed"
         write_quantized(folder, source.bundle, models, plan, dataclasses.replace(resolved, name=name))
-        quantized = OpenedBundle.open(folder)
+        quantized = OpenedBundle(Bundle.open(folder, verify="size"))  # its hashes were just computed
         check_finite(quantized)
         settings["coverage"] = plan.coverage()
         report = complete_report(settings, source, quantized, test_samples, examples, progress)
