@@ -23,9 +23,10 @@ def shape_of(value: onnx.ValueInfoProto) -> tuple[int | str, ...]:
     return tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim)
 
 
-def test_agrees_with_onnx(folder: Path) -> None:
-    model = onnx.load(folder / "model.onnx")
-    header = read_header(folder / "model.onnx")
+@pytest.mark.parametrize("name", ["fp32_bundle", "portable_bundle"])
+def test_agrees_with_onnx(request: pytest.FixtureRequest, name: str) -> None:
+    file = request.getfixturevalue(name) / "model.onnx"
+    model, header = onnx.load(file), read_header(file)
     assert header.ir_version == model.ir_version
     assert header.opsets == {o.domain: o.version for o in model.opset_import}
     assert header.operators == {(n.domain, n.op_type) for n in model.graph.node}
