@@ -17,11 +17,11 @@ FLOOR = NEWEST[min(NEWEST)]
 
 
 def check_graph(folder: Path, spec: GraphSpec, files: Mapping[str, FileEntry]) -> None:
-    """Check that a graph is one that edgebert writes and has the signature that the manifest gives.
+    """Check that edgebert could have written a graph, and that it has the manifest's signature.
 
     Raises:
-        UnsafeBundleError: if it holds foreign operators, subgraphs, functions or training information, or looks
-            for weights elsewhere than in the files of the bundle.
+        UnsafeBundleError: if it holds foreign operators, subgraphs, functions or training information, or weights
+            outside the files of the bundle.
         BundleError: if it is no ONNX model, needs a newer ONNX Runtime, or has another signature.
     """
     file = folder / spec.file
@@ -38,12 +38,12 @@ def check_graph(folder: Path, spec: GraphSpec, files: Mapping[str, FileEntry]) -
 
 
 def more(items: list[tuple[str, str]]) -> str:
-    """Say how many of ``items`` were left out after the first five."""
+    """Return how many of ``items`` follow the first five, as text."""
     return f" and {len(items) - 5} more" if len(items) > 5 else ""
 
 
 def check_external(file: Path, external: External, files: Mapping[str, FileEntry]) -> None:
-    """Check where a tensor looks for its data: a listed file, and a span inside it."""
+    """Check that the external data of a tensor is a span inside a listed file."""
     where, entries = f"{file}: tensor {external.tensor!r}", external.entries
     location = entries.get("location", "")
     if location not in files:
@@ -60,7 +60,7 @@ def check_external(file: Path, external: External, files: Mapping[str, FileEntry
 
 
 def whole(text: str) -> int | None:
-    """Return the number that ``text`` writes in at most 19 decimal digits."""
+    """Return the number of at most 19 decimal digits in ``text``, else None."""
     return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
 
 
@@ -70,8 +70,8 @@ def check_versions(file: Path, header: OnnxHeader) -> None:
     if ir_version <= FLOOR[0] and opset <= FLOOR[1]:
         return
     version = onnxruntime_version()
-    known = [NEWEST[release] for release in sorted(NEWEST) if release <= version]
-    newest = known[-1] if known else FLOOR
+    loadable = [NEWEST[release] for release in sorted(NEWEST) if release <= version]
+    newest = loadable[-1] if loadable else FLOOR
     if version <= max(NEWEST) and (ir_version > newest[0] or opset > newest[1]):
         raise BundleError(
             f"{file} has IR version {ir_version} and opset {opset}, the installed onnxruntime "
@@ -95,22 +95,22 @@ def onnxruntime_version() -> tuple[int, int]:
 
 def check_signature(file: Path, header: OnnxHeader, spec: GraphSpec) -> None:
     """Compare inputs and outputs with the manifest's."""
-    found = [value for value in header.inputs if value.name not in header.initializers]
-    problems = differences("input", spec.inputs, found) + differences("output", spec.outputs, header.outputs)
+    inputs = [value for value in header.inputs if value.name not in header.initializers]
+    problems = differences("input", spec.inputs, inputs) + differences("output", spec.outputs, header.outputs)
     if problems:
         raise BundleError(f"{file} has not the signature that the manifest gives: {'; '.join(problems)}; export again")
 
 
-def differences(what: str, wanted: Iterable[TensorSpec], found: Iterable[TensorSpec]) -> list[str]:
-    """Say for each input or output by name how graph and manifest differ."""
-    ours, theirs = {v.name: v for v in wanted}, {v.name: v for v in found}
+def differences(side: str, manifest: Iterable[TensorSpec], graph: Iterable[TensorSpec]) -> list[str]:
+    """Return the differences of graph and manifest in each input or output."""
+    expected, actual = {v.name: v for v in manifest}, {v.name: v for v in graph}
     return [
-        f"{what} {name!r} is {describe(theirs.get(name))} in the graph, {describe(ours.get(name))} in the manifest"
-        for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name)
+        f"{side} {name!r} is {describe(actual.get(name))} in the graph, {describe(expected.get(name))} in the manifest"
+        for name in sorted(expected.keys() | actual.keys())
+        if expected.get(name) != actual.get(name)
     ]
 
 
 def describe(value: TensorSpec | None) -> str:
-    """Write a tensor's type and shape."""
+    """Return a tensor's type and shape as text."""
     return "absent" if value is None else f"{value.dtype}({', '.join(map(str, value.shape))})"

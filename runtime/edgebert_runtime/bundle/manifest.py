@@ -1,6 +1,6 @@
 """The manifest of a bundle: ``edgebert.json`` as frozen dataclasses.
 
-The runtime owns this format; the exporter writes through the same classes. A field is documented where it stands.
+The runtime owns the format; the exporters write it through the same classes.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the model can take, in tokens with special tokens included.
+    """The limits of the model's inputs, in tokens with special tokens included.
 
-    ``max_tokens`` is the number of positions; ``default_tokens`` is where texts are cut unless asked otherwise.
+    ``max_tokens`` is the number of positions; ``default_tokens`` is the default length of truncation.
     """
 
     vocab_size: int
@@ -93,11 +93,11 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What ``edgebert.json`` holds.
+    """The content of ``edgebert.json``.
 
-    ``config`` is the model's configuration, ``settings`` what the task needs (pooling, labels, ...), ``decoding``
-    the defaults of generation, ``verification`` what was run when the bundle was made, with figures, and
-    ``report`` what quantization cost.
+    ``config`` is the model's configuration; ``settings`` are those of the task (pooling, labels, ...). ``decoding`` has
+    the defaults of generation. ``verification`` has the checks at export with their figures, ``report`` the fidelity
+    of quantization.
     """
 
     edgebert_version: str

@@ -1,7 +1,7 @@
-"""Read what an ONNX file says about itself, and leave its weights alone.
+"""The structure of an ONNX file, without its weights.
 
-Neither the onnx package nor ONNX Runtime is needed: the file is mapped into memory and only the structure is
-walked, so that a file of many gigabytes is read in milliseconds. Numbers of fields are those of onnx.proto.
+The file is mapped into memory and only its structure is walked, so a file of gigabytes takes milliseconds. Field
+numbers are those of onnx.proto.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class External:
-    """A tensor whose data is said to lie in another file: its name, and the key and value pairs that say where."""
+    """A tensor with external data: its name, and the key and value pairs of the location."""
 
     tensor: str
     entries: dict[str, str]
@@ -47,8 +47,8 @@ class External:
 class OnnxHeader:
     """The structure of a ModelProto.
 
-    ``external`` holds the tensors whose data is said to lie in other files, names what no bundle may
-    contain: functions, training information, subgraphs, sparse tensors.
+    ``external`` holds the tensors with external data. ``oddities`` names the parts that no bundle may contain:
+    functions, training information, subgraphs, sparse tensors.
     """
 
     ir_version: int = 0
@@ -67,7 +67,7 @@ def read_header(file: Path) -> OnnxHeader:
 
     Raises:
         IntegrityError: if the file cannot be read.
-        BundleError: if it is no ONNX model, or not a whole one.
+        BundleError: if it is no ONNX model, or an incomplete one.
     """
     try:
         with open(file, "rb") as stream:
@@ -124,7 +124,7 @@ def parse_opset(data: Data, start: int, end: int) -> tuple[str, int]:
 
 
 def plain_domain(domain: str) -> str:
-    """Return the domain with the two names of the standard one made one."""
+    """Return the domain, empty for both names of the standard one."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -161,7 +161,7 @@ def parse_node(data: Data, start: int, end: int, header: OnnxHeader) -> None:
 
 
 def parse_attribute(data: Data, start: int, end: int, header: OnnxHeader) -> None:
-    """Walk an AttributeProto: tensors are looked into, subgraphs noted."""
+    """Walk an AttributeProto, into its tensors; subgraphs are oddities."""
     for number, kind, a, b in fields(data, start, end):
         if number in (5, 10):
             expect(kind, BYTES)
@@ -173,7 +173,7 @@ def parse_attribute(data: Data, start: int, end: int, header: OnnxHeader) -> Non
 
 
 def parse_tensor(data: Data, start: int, end: int, header: OnnxHeader) -> str:
-    """Walk a TensorProto, note where its data lies if elsewhere, and return its name."""
+    """Walk a TensorProto, add its external data to the header, and return its name."""
     name, external = "", False
     entries: dict[str, str] = {}
     for number, kind, a, b in fields(data, start, end):
@@ -236,7 +236,7 @@ def parse_tensor_type(data: Data, start: int, end: int) -> tuple[str, list[int |
 
 
 def parse_dimension(data: Data, start: int, end: int) -> int | str:
-    """Walk a TensorShapeProto.Dimension; ``?`` stands for one with neither size nor name."""
+    """Walk a TensorShapeProto.Dimension; ``?`` has neither size nor name."""
     dimension: int | str = "?"
     for number, kind, a, b in fields(data, start, end):
         if number == 1:

@@ -1,10 +1,10 @@
-"""The operators that a bundle may contain: those of Transformers, and nothing that reaches outside its tensors.
+"""The operators that a bundle may contain: those of Transformers, which reach nothing outside their tensors.
 
-Of com.microsoft they are those that edgebert writes. Of the standard PyTorch's exporter chooses, which may choose
-others in its next release.
+The list of com.microsoft has the operators that edgebert writes. The standard list is wider, as the next release of
+PyTorch's exporter may choose others of it.
 
-Absent on purpose: control flow and everything else that holds subgraphs, operators of unbounded output that no
-Transformer needs, and every domain that is neither standard nor com.microsoft.
+Absent on purpose: control flow and all other operators with subgraphs, operators of unbounded output that no
+Transformer needs, and every other domain.
 """
 
 from __future__ import annotations

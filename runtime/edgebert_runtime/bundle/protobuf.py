@@ -1,7 +1,7 @@
-"""Read the protobuf wire format in place, without a schema compiler and without copying.
+"""A reader of the protobuf wire format, in place: no schema compiler, no copies.
 
-https://protobuf.dev/programming-guides/encoding/ : a message is a run of fields, each a tag (number and wire type)
-and a value: a varint, eight or four bytes, or a length and that many bytes.
+A message is a run of fields. A field is a tag (number and wire type) and a value: a varint, eight or four bytes, or a
+length and that many bytes. See https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def fields(data: Data, start: int, end: int) -> Iterator[tuple[int, int, int, in
             raise WireError(f"wire type {kind} at byte {at}")
 
 
-def expect(kind: int, wanted: int) -> None:
-    """Make sure that a field of the schema has the wire type that the schema gives it."""
-    if kind != wanted:
-        raise WireError(f"wire type {kind} where the schema has {wanted}")
+def expect(kind: int, expected: int) -> None:
+    """Check the wire type of a field against the schema."""
+    if kind != expected:
+        raise WireError(f"wire type {kind} where the schema has {expected}")
 
 
 def text(data: Data, start: int, end: int) -> str:

@@ -1,6 +1,6 @@
-"""Open a bundle and make sure that it is what was exported.
+"""Opening a bundle, with the checks that it is the one that was exported.
 
-Opening never runs anything from the folder, never leaves it, and never touches the network.
+Opening runs nothing from the folder, never leaves it, and never uses the network.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec
 from edgebert_runtime.errors import BundleError, IntegrityError, UnsafeBundleError
 
 MAX_MANIFEST_BYTES = 16 << 20
-# Files that hold the numbers of weights and nothing else.
+# Files of raw weights, which nothing interprets.
 DATA_FILES = ("weights.bin",)
 Verify = Literal["hash", "size"]
 
@@ -36,12 +36,11 @@ class Bundle:
     def open(cls, folder: str | os.PathLike[str], verify: Verify = "hash") -> Bundle:
         """Open ``folder`` and check every file that its manifest lists.
 
-        ``verify="size"`` compares sizes only and skips the SHA-256 of each file, which costs about a second for
-        every gigabyte.
+        ``verify="size"`` compares sizes only. The SHA-256 of the files takes about a second a gigabyte.
 
         Raises:
             BundleError: if the folder is no bundle of this format.
-            IntegrityError: if a file is missing or is not the one that was exported.
+            IntegrityError: if a file is missing, or differs from the exported one.
             UnsafeBundleError: if a file lies outside the folder, or a graph holds operators that edgebert never
                 writes.
         """
@@ -63,9 +62,9 @@ class Bundle:
 
 @contextlib.contextmanager
 def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator[Bundle]:
-    """Open a bundle as :meth:`Bundle.open` does, but hash its weights while the body of the ``with`` runs.
+    """Open a bundle as :meth:`Bundle.open` does, and hash its weights while the body of the ``with`` runs.
 
-    They are most of the bytes, and nothing interprets them. What is wrong with them is raised at the end of the body.
+    An error of the weights is raised at the end of the body.
     """
     if verify not in ("hash", "size"):
         raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
@@ -129,8 +128,8 @@ def check_file(folder: Path, name: str, entry: FileEntry, verify: Verify) -> Non
         raise UnsafeBundleError(f"{file} is a link or a special file; a bundle holds regular files only")
     if status.st_size != entry.bytes:
         raise IntegrityError(f"{file} has {status.st_size} bytes, the manifest says {entry.bytes}; copy it again")
-    if verify == "hash" and (found := sha256(file)) != entry.sha256:
-        raise IntegrityError(f"{file} has SHA-256 {found}, the manifest says {entry.sha256}; copy it again")
+    if verify == "hash" and (digest := sha256(file)) != entry.sha256:
+        raise IntegrityError(f"{file} has SHA-256 {digest}, the manifest says {entry.sha256}; copy it again")
 
 
 def sha256(file: Path) -> str:

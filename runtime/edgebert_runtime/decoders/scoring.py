@@ -1,4 +1,4 @@
-"""Score texts with a decoder: the log-probability of every token after those before it."""
+"""Score texts: the log-probability of each token after the tokens before it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Progress = Callable[[int, "int | None"], None]
 
 @dataclass(frozen=True)
 class Scored:
-    """How likely a text is.
+    """The score of a text.
 
-    ``tokens`` are those that count, ``token_logprobs`` the natural logarithms of their probabilities, and ``score``
-    is their sum. ``perplexity`` is ``exp(-score / len(tokens))``, and 1 where nothing counts.
+    ``tokens`` are the scored ones, ``token_logprobs`` the natural logarithms of their probabilities, and ``score``
+    their sum. ``perplexity`` is ``exp(-score / len(tokens))``, and 1 without tokens.
     """
 
     tokens: tuple[int, ...]
@@ -44,41 +44,41 @@ def score_rows(
     budget: int,
     progress: Progress | None = None,
 ) -> list[Scored]:
-    """Score every token of ``rows`` but the first of each, ``budget`` logits at a time.
+    """Score all tokens of ``rows`` but the first of each, ``budget`` logits at a time.
 
-    ``make_cache`` is called with a number of rows and of tokens; the model has so many ``positions``.
+    ``make_cache`` takes the number of rows and of tokens; ``positions`` is the model's limit of tokens.
     """
-    found = [np.zeros(max(0, len(row) - 1), np.float64) for row in rows]
+    logprobs = [np.zeros(max(0, len(row) - 1), np.float64) for row in rows]
     short = [i for i, row in enumerate(rows) if 1 < len(row) <= min(positions, budget)]
     long = [i for i, row in enumerate(rows) if len(row) > min(positions, budget)]
     done = len(rows) - len(short) - len(long)
     for batch in plan_batches([len(rows[i]) for i in short], budget):
         indices = [short[i] for i in batch]
-        for i, logprobs in zip(indices, score_batch([rows[i] for i in indices], make_cache), strict=True):
-            found[i][:] = logprobs
+        for i, scores in zip(indices, score_batch([rows[i] for i in indices], make_cache), strict=True):
+            logprobs[i][:] = scores
         done += len(indices)
         if progress is not None:
             progress(done, len(rows))
     for i in long:
-        found[i][:] = score_long(rows[i], make_cache, positions, budget)
+        logprobs[i][:] = score_long(rows[i], make_cache, positions, budget)
         done += 1
         if progress is not None:
             progress(done, len(rows))
-    return [Scored.of(row[1:], logprobs.tolist()) for row, logprobs in zip(rows, found, strict=True)]
+    return [Scored.of(row[1:], scores.tolist()) for row, scores in zip(rows, logprobs, strict=True)]
 
 
 def score_batch(rows: Sequence[list[int]], make_cache: Callable[[int, int], KVCache]) -> list[Doubles]:
-    """Score rows in one run."""
+    """Score rows in one run of the graph."""
     ids, mask = pad(rows)
     counts = mask.sum(1)
-    wanted = np.flatnonzero(np.arange(ids.shape[1]) < counts[:, None] - 1)
-    (logits,) = make_cache(*ids.shape).run(ids, counts, wanted)
-    logprobs = chosen(logits, np.concatenate([row[1:] for row in rows]))
+    indices = np.flatnonzero(np.arange(ids.shape[1]) < counts[:, None] - 1)
+    (logits,) = make_cache(*ids.shape).run(ids, counts, indices)
+    logprobs = token_logprobs(logits, np.concatenate([row[1:] for row in rows]))
     return np.split(logprobs, np.cumsum(counts - 1)[:-1])
 
 
 def score_long(row: list[int], make_cache: Callable[[int, int], KVCache], positions: int, budget: int) -> Doubles:
-    """Score a row in pieces, and in overlapping windows where it is longer than the model."""
+    """Score a row in chunks, and in overlapping windows if it is longer than the model."""
     parts: list[Doubles] = []
     begin, scored = 0, 0
     while scored < len(row) - 1:
@@ -88,34 +88,34 @@ def score_long(row: list[int], make_cache: Callable[[int, int], KVCache], positi
             piece = np.array([row[start : min(start + budget, end)]])
             last = min(start + piece.shape[1], len(row) - 1)  # nothing follows the last token
             first = max(start, scored)
-            wanted = np.arange(first, last) if last > first else np.array([start])  # at least one
-            (logits,) = cache.run(piece, np.array([piece.shape[1]]), wanted - start)
+            indices = np.arange(first, last) if last > first else np.array([start])  # at least one
+            (logits,) = cache.run(piece, np.array([piece.shape[1]]), indices - start)
             if last > first:
-                parts.append(chosen(logits, np.array(row[first + 1 : last + 1])))
+                parts.append(token_logprobs(logits, np.array(row[first + 1 : last + 1])))
                 scored = last
         begin = end - positions // 2
     return np.concatenate(parts)
 
 
 def score_targets(model: StepModel, logits: Floats, targets: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Score every token of ``targets``, a token of each at a time; ``logits`` (targets, vocab) are before the first.
+    """Score all tokens of ``targets``, one token of each a step; ``logits`` (targets, vocab) precede the first.
 
-    Targets that are complete cost nothing.
+    Complete targets are not computed further.
     """
-    found: list[list[float]] = [[] for _ in targets]
+    logprobs: list[list[float]] = [[] for _ in targets]
     rows = list(range(len(targets)))
     while True:
-        tokens = np.array([targets[row][len(found[row])] for row in rows], np.int64)
-        for row, logprob in zip(rows, chosen(logits, tokens).tolist(), strict=True):
-            found[row].append(logprob)
-        parents = np.flatnonzero([len(found[row]) < len(targets[row]) for row in rows])
+        tokens = np.array([targets[row][len(logprobs[row])] for row in rows], np.int64)
+        for row, logprob in zip(rows, token_logprobs(logits, tokens).tolist(), strict=True):
+            logprobs[row].append(logprob)
+        parents = np.flatnonzero([len(logprobs[row]) < len(targets[row]) for row in rows])
         if not parents.size:
-            return found
+            return logprobs
         rows = [rows[parent] for parent in parents]
         logits = model.step(parents, tokens[parents])
 
 
-def chosen(logits: Floats, tokens: Ints) -> Doubles:
+def token_logprobs(logits: Floats, tokens: Ints) -> Doubles:
     """Return the log-probability (n,) of each token under logits (n, vocab)."""
-    picked: Doubles = logits[np.arange(len(tokens)), tokens] - log_norms(logits)
-    return picked
+    result: Doubles = logits[np.arange(len(tokens)), tokens] - log_norms(logits)
+    return result

@@ -1,4 +1,4 @@
-"""Check the value of one option, and bring it into the one form in which the searches know it."""
+"""Parsers of single options: each checks a value and returns it in one form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_TOKENS = 1_000_000
 
 
 def real(name: str, value: object, low: float, high: float, above: bool = False) -> float:
-    """Return a number from ``low`` to ``high``, with ``above`` greater than ``low``."""
+    """Return a number from ``low`` to ``high``, greater than ``low`` with ``above``."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InputError("is not a number", option=name, value=value)
     number = float(value) if abs(value) <= sys.float_info.max else math.nan
@@ -37,7 +37,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def stopping(name: str, value: object) -> bool | str:
-    """Return when a beam search ends."""
+    """Return the early-stopping rule of a beam search."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if value == "never" and isinstance(value, str):
@@ -46,7 +46,7 @@ def stopping(name: str, value: object) -> bool | str:
 
 
 def listed(name: str, value: object, what: str) -> list[Any]:
-    """Return the items of something that holds at least one, in an order."""
+    """Return the items of a list or other ordered iterable, at least one."""
     if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
         raise InputError(f"is not a list of {what}", option=name, value=value)
     items = list(value)
@@ -74,7 +74,7 @@ def sequences(name: str, value: object) -> tuple[tuple[int, ...], ...]:
 
 
 def strings(name: str, value: object) -> tuple[str, ...]:
-    """Return strings that are not empty; one may stand for a list of one."""
+    """Return non-empty strings; one string may stand for a list of one."""
     items = [value] if isinstance(value, str) else listed(name, value, "strings")
     for item in items:
         if not isinstance(item, str) or not item:
@@ -83,7 +83,7 @@ def strings(name: str, value: object) -> tuple[str, ...]:
 
 
 def function(name: str, value: object) -> object:
-    """Return something that can be called."""
+    """Return a callable."""
     if not callable(value):
         raise InputError("is not a function of a prompt's number and its tokens so far", option=name, value=value)
     return value

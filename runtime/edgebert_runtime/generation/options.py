@@ -1,4 +1,4 @@
-"""The options of a search, under the names that transformers' ``generate`` gave them."""
+"""The options of a search, by the names of transformers' ``generate``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ AllowedTokens = Callable[[int, "list[int]"], Iterable[int]]
 SAMPLING_ONLY = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed")
 BEAM_ONLY = ("length_penalty", "early_stopping")
 LENGTHS = (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length"))
-# A bundle's defaults hold these for its engine, which makes the prompts.
+# Defaults of a bundle that its engine reads, which makes the prompts.
 ENGINE_ONLY = ("decoder_start_token_id", "bos_token_id")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to continue prompts. Every option has an effect, or is refused; None leaves one out.
+    """The options of a search. An option without effect is refused; None leaves it out.
 
-    ``max_new_tokens`` and ``min_new_tokens`` count new tokens only, ``max_length`` and ``min_length`` those of the
-    prompt too. ``forced_bos_token_id`` is the first new token; ``forced_eos_token_id`` the last there is room for.
-    ``pad_token_id`` is never generated, unless it also ends sequences. ``stop`` are strings at which text ends.
-    ``prefix_allowed_tokens_fn`` is called with the number of a prompt and its tokens so far, and returns the ids of
-    the tokens that may come next.
+    ``max_new_tokens`` and ``min_new_tokens`` count new tokens only; ``max_length`` and ``min_length`` count those of
+    the prompt too. ``forced_bos_token_id`` is the first new token, ``forced_eos_token_id`` the last one at the length
+    limit. ``pad_token_id`` is never generated, unless it also ends sequences. ``stop`` are strings at which text ends.
+    ``prefix_allowed_tokens_fn`` gets the number of a prompt and its tokens so far, and returns the token ids that may
+    come next.
 
     Raises:
         InputError: naming an option and its value, where it is impossible, or has no effect beside the others.
@@ -74,9 +74,9 @@ class Options:
 
     @classmethod
     def read(cls, defaults: Mapping[str, Any] | None = None, /, **call: Any) -> Options:
-        """Return the options of a call, on top of those that a bundle asks for.
+        """Return the options of a call over the defaults of a bundle.
 
-        Defaults that have no effect in the mode of the call are left out; a keyword of the call is refused.
+        A default without effect in the mode of the call is left out; an option of the call is refused.
 
         Raises:
             InputError: for an unknown name, with the nearest known one, and whatever :class:`Options` refuses.
@@ -85,12 +85,13 @@ class Options:
         for name in call:
             if name not in CHECKS:
                 raise unknown(name, "")
-        kept = applicable(present({name: native(value) for name, value in (defaults or {}).items()}), call)
-        return cls(**{name: value for name, value in {**kept, **call}.items() if value is not None})
+        plain = {name: native(value) for name, value in (defaults or {}).items()}
+        options = {**applicable(present(plain), call), **call}
+        return cls(**{name: value for name, value in options.items() if value is not None})
 
     @property
     def mode(self) -> Mode:
-        """Which search this is."""
+        """The kind of search."""
         return "beam" if self.num_beams > 1 else "sample" if self.do_sample else "greedy"
 
     @property
@@ -107,7 +108,7 @@ def native(value: Any) -> Any:
 
 
 def present(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a bundle that say something; 0 and an empty list are ways to say nothing there."""
+    """Return the defaults of a bundle that are set; 0 and an empty list can mean unset there."""
     for name in defaults:
         if name not in CHECKS and name not in ENGINE_ONLY:
             raise unknown(name, "the bundle's ")
@@ -120,19 +121,19 @@ def present(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def applicable(defaults: dict[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that have an effect beside what a call asks for."""
-    given = {name for name, value in call.items() if value is not None}
-    kept = dict(defaults)
+    """Return the defaults that have an effect beside the options of a call."""
+    names = {name for name, value in call.items() if value is not None}
+    chosen = dict(defaults)
     for new, total in LENGTHS:
-        if new in given or (new in kept and total not in given):
-            kept.pop(total, None)
-        if total in given:
-            kept.pop(new, None)
-    if call.get("do_sample") is True and "num_beams" not in given:
-        kept.pop("num_beams", None)
-    if "num_beams" in given and call["num_beams"] != 1 and "do_sample" not in given:
-        kept.pop("do_sample", None)
-    merged = {**kept, **call}
+        if new in names or (new in chosen and total not in names):
+            chosen.pop(total, None)
+        if total in names:
+            chosen.pop(new, None)
+    if call.get("do_sample") is True and "num_beams" not in names:
+        chosen.pop("num_beams", None)
+    if "num_beams" in names and call["num_beams"] != 1 and "do_sample" not in names:
+        chosen.pop("do_sample", None)
+    merged = {**chosen, **call}
     beams = merged.get("num_beams") not in (None, 1)
     sample = merged.get("do_sample") is True
     idle = (() if beams else BEAM_ONLY) + (() if sample else SAMPLING_ONLY)
@@ -140,18 +141,18 @@ def applicable(defaults: dict[str, Any], call: Mapping[str, Any]) -> dict[str, A
         idle += ("num_return_sequences",)
     if merged.get("eos_token_id") is None:
         idle += ("min_length", "min_new_tokens")
-    return {name: value for name, value in kept.items() if name not in idle}
+    return {name: value for name, value in chosen.items() if name not in idle}
 
 
 def unknown(name: str, whose: str) -> InputError:
-    """Return the error for an option that nobody knows."""
+    """Return the error for an unknown option."""
     near = difflib.get_close_matches(name, CHECKS, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else f"; the options are {', '.join(CHECKS)}"
     return InputError(f"{whose}option {name!r:.60} is not known{hint}")
 
 
 def check_mode(options: Options) -> None:
-    """Refuse options that belong to another search than the one that was asked for."""
+    """Refuse options of another kind of search."""
     beams, count = options.num_beams, options.num_return_sequences
     if options.do_sample and beams > 1:
         raise InputError(
@@ -188,7 +189,7 @@ def check_mode(options: Options) -> None:
 
 
 def check_lengths(options: Options) -> None:
-    """Refuse lengths that contradict or replace each other."""
+    """Refuse lengths that contradict each other."""
     for new, total in LENGTHS:
         if getattr(options, new) is not None and getattr(options, total) is not None:
             raise InputError(
@@ -205,7 +206,7 @@ def check_lengths(options: Options) -> None:
 
 
 def check_endings(options: Options) -> None:
-    """Refuse what cannot be because of the tokens that end and fill sequences."""
+    """Refuse options that the eos and pad tokens make impossible."""
     eos, pad = options.eos_token_id, options.pad_token_id
     for name in ("min_new_tokens", "min_length"):
         if getattr(options, name) and not eos:

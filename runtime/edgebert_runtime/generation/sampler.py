@@ -14,7 +14,7 @@ import numpy as np
 
 from edgebert_runtime.generation.options import Options
 from edgebert_runtime.generation.step_model import Doubles, Floats, Ids
-from edgebert_runtime.generation.top_k import best_places
+from edgebert_runtime.generation.top_k import top_indices
 
 BLOCK = 256
 # The nucleus of top-p is looked for among so many tokens first.
@@ -86,7 +86,7 @@ def top_k_filter(scores: Floats, k: int) -> tuple[Ids, Floats]:
 
     They are in the order of ids. Rows with fewer tokens than others are filled with -inf.
     """
-    indices = [np.flatnonzero(row >= row[best_places(row, k)[-1]]) for row in scores]
+    indices = [np.flatnonzero(row >= row[top_indices(row, k)[-1]]) for row in scores]
     width = max(map(len, indices))
     ids = np.zeros((len(scores), width), dtype=np.int64)
     filtered = np.full((len(scores), width), -np.inf, dtype=np.float32)

@@ -1,1 +1,1 @@
-"""From texts to token ids: validation, tokenization, batching and character offsets."""
+"""From texts to token ids: validation, tokenization, special tokens, batching and character offsets."""

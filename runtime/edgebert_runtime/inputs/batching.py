@@ -1,4 +1,4 @@
-"""Group rows of different lengths into batches. Pure functions."""
+"""Batches of rows of different lengths, in pure functions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Put each index of ``lengths`` into one batch, longest first.
+    """Put each index of ``lengths`` into a batch, longest first.
 
-    A batch holds at most ``max_tokens`` tokens, those of padding included; a row that is longer is a batch of its own.
+    A batch has at most ``max_tokens`` tokens with padding; a longer row is a batch of its own.
     """
     batches: list[list[int]] = []
     longest = 0

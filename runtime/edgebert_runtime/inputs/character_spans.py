@@ -1,4 +1,4 @@
-"""Character spans of a text, and windows over its tokens. Pure functions."""
+"""Character spans of a text, and windows over its tokens, in pure functions."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import unicodedata
 from collections.abc import Sequence
 
 JOINER = "\u200d"  # joins emoji into one
-# What belongs to the character before it without being a mark: the non-joiner, vowels of Thai and Lao that are letters
-# to Unicode, and halfwidth voicing marks.
+# Parts of the character before them that are no marks: the non-joiner, vowels of Thai and Lao, which Unicode calls
+# letters, and halfwidth voicing marks.
 TRAILING = "\u200c\u0e33\u0eb3\uff9e\uff9f"
-# Vowels and finals of Hangul written in parts, skin tones, and the tags that make a flag of a region.
+# Vowels and finals of decomposed Hangul, skin tones, and the tags of a region's flag.
 TRAILING_RANGES = (("\u1160", "\u11ff"), ("\U0001f3fb", "\U0001f3ff"), ("\U000e0020", "\U000e007f"))
-# Viramas that join two consonants of their script into one.
+# Viramas, which join two consonants of their script.
 LINKERS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d"
 FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two make a flag
-# Scripts that put no space between words: Thai, Lao, Burmese, Khmer, kana and Han.
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, kana and Han.
 UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff]"
 )
-# Unicode's stream-safe text has 30 marks on a character. No text can make us look further than this.
+# The most characters to look at. A character of Unicode's stream-safe text has 30 marks.
 FARTHEST = 64
 
 
 def strip(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span without white space at its ends; one of white space alone becomes empty."""
+    """Return the span without white space at its ends; a span of only white space becomes empty."""
     inside = text[start:end].lstrip()
     start = end - len(inside)
     return start, start + len(inside.rstrip())
 
 
 def trim_to_graphemes(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span without white space at its ends, and with the marks that belong to its characters.
+    """Return the span of whole graphemes, without white space at its ends.
 
-    Tokenizers count a space before a word to it, forget accents that they dropped, and split what looks like one
-    character. A span of white space becomes empty.
+    Tokenizers put the space before a word into its span, leave out accents that they dropped, and split graphemes. A
+    span of only white space becomes empty.
     """
     start, end = strip(text, start, end)
     if start < end and not text.isascii():
@@ -48,9 +48,9 @@ def trim_to_graphemes(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def attached(text: str, place: int) -> bool:
-    """Say whether the character at ``place``, not the first, belongs to the one before it.
+    """Say whether the character at ``place`` belongs to the one before it.
 
-    These are the extended grapheme clusters of Unicode (UAX 29) where they matter to tokens.
+    Both are then part of one extended grapheme cluster of Unicode (UAX 29).
     """
     char, before = text[place], text[place - 1]
     if char.isascii() or char.isspace() or before.isspace():
@@ -66,9 +66,9 @@ def attached(text: str, place: int) -> bool:
 
 
 def original_offsets(text: str, read: str) -> Sequence[int]:
-    """Return where in ``text`` each character of ``read``, and its end, stood before lone surrogates were replaced.
+    """Return the index in ``text`` of each character of ``read``, and of its end.
 
-    Two surrogates that make a character together have become one.
+    ``read`` is ``text`` without lone surrogates: two surrogates of one character became that character.
     """
     if len(text) == len(read):
         return range(len(text) + 1)
@@ -82,9 +82,10 @@ def original_offsets(text: str, read: str) -> Sequence[int]:
 def word_keys(
     text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
 ) -> Sequence[int | tuple[int, int] | None]:
-    """Return a key of each token that is equal for the tokens of a word: one of the tokenizer's words.
+    """Return a key for each token, equal for the tokens of a word.
 
-    In scripts without spaces, where many tokenizers take a sentence for a word, each token is one.
+    Words are the tokenizer's. In scripts without spaces, where many tokenizers take a sentence for a word, each token
+    is a word.
     """
     if not UNSPACED.search(text):
         return word_ids
@@ -98,9 +99,9 @@ def word_keys(
 
 
 def plan_windows(length: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """Return (start, end) of windows of at most ``size`` over ``length`` tokens; neighbours share ``stride`` tokens.
+    """Return (start, end) of windows of at most ``size`` over ``length`` tokens, at least one.
 
-    There is at least one window. ``stride`` is less than ``size``.
+    Neighbours share ``stride`` tokens, which is less than ``size``.
     """
     windows = [(0, min(size, length))]
     while windows[-1][1] < length:

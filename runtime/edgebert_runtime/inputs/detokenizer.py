@@ -1,4 +1,4 @@
-"""Write a token into a text as a reader would write it."""
+"""Put a token into a text, with the spaces that its tokenizer implies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Written(NamedTuple):
-    """A text, and the characters ``start`` to ``end`` of it that a token stands for."""
+    """A text, and the span ``start`` to ``end`` of a token in it."""
 
     text: str
     start: int
@@ -15,10 +15,10 @@ class Written(NamedTuple):
 
 
 class Spelling:
-    """What the tokens of a vocabulary look like in a text.
+    """The spelling of a vocabulary's tokens in a text.
 
-    WordPiece marks tokens that continue a word (``##ing``), byte-level BPE and SentencePiece those that begin one
-    (``Ġmat``, ``▁mat``): the tokenizer's decoder knows how, and is asked what it makes of a token after another one.
+    WordPiece marks tokens that continue a word (``##ing``). Byte-level BPE and SentencePiece mark those that begin one
+    (``Ġmat``, ``▁mat``). The tokenizer's decoder knows the marks, and decodes each token after another one.
     """
 
     def __init__(self, inner: Any, mask_token: str) -> None:
@@ -33,15 +33,15 @@ class Spelling:
         self.space_is_lost = near == far
 
     def write(self, tokens: Sequence[str]) -> str:
-        """Return what ``tokens`` are after another word, with the space before them if they begin one."""
+        """Return the text of ``tokens`` after another word, with a space first if they begin a word."""
         text: str = self.decoder.decode([self.anchor, *tokens])
         return text[1:]
 
     def insert(self, before: str, token: str, after: str) -> Written:
-        """Return a text with ``token`` in it, and where it stands.
+        """Return a text with ``token`` between ``before`` and ``after``, and its span.
 
-        A token that continues a word takes away the spaces ``before`` it, unless the model saw them; one that holds
-        a space adds it where there is none.
+        A token that continues a word removes the spaces before it, unless the model saw them. A token with a space
+        adds it if there is none.
         """
         piece = self.write([token])
         word = piece.lstrip(" ")
@@ -52,7 +52,7 @@ class Spelling:
         return Written(before + word + after, len(before), len(before) + len(word))
 
     def join(self, parts: Sequence[Sequence[str]]) -> list[str]:
-        """Return the texts that parts of one row of tokens are, the space between two in the second of them."""
+        """Return the texts of consecutive parts of a row of tokens; a space between two is in the second."""
         texts: list[str] = []
         for part in parts:
             text = self.write(part)

@@ -1,4 +1,4 @@
-"""How a model that knows several languages is told which of them to translate from and into."""
+"""The language tokens of multilingual encoder-decoder models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.special_tokens import SpecialTokenTemplate
 
-# Where the tokens of languages stand. token (Marian): that of the target before the source. bart50 (mBART-50): that of
-# the source before it, that of the target as the first one that is generated. bart25 (mBART): that of the source after
-# it, that of the target in the place of the token from which targets start.
+# The positions of language tokens. token (Marian): the target's before the source. bart50 (mBART-50): the source's
+# before the source, the target's as first generated token. bart25 (mBART): the source's after the source, the target's
+# as decoder start token.
 STYLES = ("", "token", "bart50", "bart25")
 CODE = re.compile(r"\s*>>([^<>\s]+)<<\s*")
 
@@ -27,7 +27,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class Languages:
-    """The languages of a bundle, each with its token, and those that hold unless a call names others."""
+    """The languages of a bundle with their tokens, and its default source and target."""
 
     style: str
     tokens: Mapping[str, int]
@@ -36,7 +36,7 @@ class Languages:
 
     @classmethod
     def read(cls, settings: Mapping[str, Any], source_size: int, target_size: int) -> Languages:
-        """Read the settings of a bundle with so many tokens of sources and of targets.
+        """Read the settings of a bundle with the vocabulary sizes of sources and targets.
 
         Raises:
             BundleError: if they make no sense.
@@ -54,7 +54,7 @@ class Languages:
         return cls(style, tokens, *names)
 
     def direction(self, source: str | None, target: str | None) -> Direction:
-        """Return the tokens of the languages that a call names, or else of the bundle's own.
+        """Return the tokens of the languages of a call, by default those of the bundle.
 
         Raises:
             InputError: naming a language that is unknown, or has no effect.
@@ -71,10 +71,10 @@ class Languages:
         )
 
     def token(self, option: str, name: str) -> int | None:
-        """Return the token of a language, None for that of no name, or of a model that is not told.
+        """Return the token of a language, None without a name or without language tokens.
 
         Raises:
-            InputError: naming those that there are, if it has none.
+            InputError: naming the languages, if it is not one of them.
         """
         if not self.style or not name:
             return None
@@ -83,7 +83,7 @@ class Languages:
         return self.tokens[name]
 
     def named(self, text: str, index: int, direction: Direction) -> tuple[str, Direction]:
-        """Return a text without the ``>>code<<`` at its beginning that Marian knows, and what that says.
+        """Return a text without Marian's ``>>code<<`` at its start, and the direction with that target.
 
         Raises:
             InputError: if the language is not known.
@@ -98,25 +98,25 @@ class Languages:
         return text[code.end() :], Direction(direction.source, self.tokens[code[1]])
 
     def add_special_tokens(self, ids: list[int], direction: Direction, template: SpecialTokenTemplate) -> list[int]:
-        """Put the tokens of languages, and the special tokens of a source, around its ids.
+        """Put language tokens and special tokens around the ids of a source.
 
         Raises:
-            InputError: if nothing says which language it is to be.
+            InputError: if a language is needed and not given.
         """
         if not self.style:
             return template.join(ids).ids
         if self.style == "token":
             return template.join([self.required("target_language", direction.target), *ids]).ids
-        known = set(self.tokens.values())
-        ends = [token for special in template.special_tokens for token in special.ids if token not in known]
+        languages = set(self.tokens.values())
+        ends = [token for special in template.special_tokens for token in special.ids if token not in languages]
         source = self.required("source_language", direction.source)
         return [source, *ids, *ends] if self.style == "bart50" else [*ids, *ends, source]
 
     def required(self, option: str, token: int | None) -> int:
-        """Return a token that has to be there.
+        """Return a language token that is needed.
 
         Raises:
-            InputError: naming the languages, if it is not.
+            InputError: naming the languages, if there is none.
         """
         if token is None:
             hint = f"pass {{{option}}}, one of {', '.join(self.tokens)}"

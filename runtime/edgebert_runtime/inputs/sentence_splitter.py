@@ -1,13 +1,13 @@
-"""Split a text into sentences, so that every character of it is in one of them or in the white space between.
+"""Sentences of a text; every character is in one of them or in the white space between.
 
 A sentence ends at a blank line; after a full-width mark (``。``); and at white space after a mark (``. ! ?`` and those
-of other scripts, closing quotes and brackets included), unless one of these speaks against it:
+of other scripts, closing quotes and brackets included), except when:
 
 - a small letter follows, as in ``"Why?" he asked.``;
 - before the full stop stands an abbreviation in the list, a single capital (``J. S. Bach``), letters with full stops
   between (``U.S.``), or a number of one or two digits (``am 3. Mai``, ``1. Introduction``).
 
-Where it is not clear, two sentences stay together, which costs a translation less than one cut in the middle.
+In doubt two sentences stay together: a translation loses more by a cut in the middle.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Sentences:
     gaps: list[str]
 
     def join(self, texts: Sequence[str]) -> str:
-        """Put ``texts``, such as translations, in the places of the sentences."""
+        """Return the text with ``texts``, such as translations, in place of the sentences."""
         return self.gaps[0] + "".join(text + gap for text, gap in zip(texts, self.gaps[1:], strict=True))
 
 
 def split_sentences(text: str, fits: Callable[[str], bool] = lambda _: True) -> Sentences:
-    """Split a text; a sentence that does not fit is cut again, at white space, as long as there is any."""
+    """Split a text; a sentence that does not fit is cut at white space until its parts do."""
     first = text[: len(text) - len(text.lstrip())]
     pairs = [pair for sentence, gap in sentences(text, len(first)) for pair in cut(sentence, gap, fits)]
     return Sentences([sentence for sentence, _ in pairs], [first, *(gap for _, gap in pairs)])
@@ -76,7 +76,7 @@ def ends(text: str, space: re.Match[str]) -> bool:
 
 
 def shortened(stem: str, after: str) -> bool:
-    """Say whether the full stop after ``stem`` belongs to what is written before it."""
+    """Say whether the full stop after ``stem`` marks an abbreviation or a number."""
     word = re.split(rf"[\s{re.escape(OPENING)}]", stem)[-1]
     if word.isdecimal():
         return len(word) < 3
@@ -86,7 +86,7 @@ def shortened(stem: str, after: str) -> bool:
 
 
 def cut(sentence: str, gap: str, fits: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a sentence that fit, each with the white space after it; ``gap`` is that after the last."""
+    """Yield the parts of a sentence that fit, each with the white space after it, ``gap`` after the last."""
     waiting = [(sentence, gap)]
     while waiting:
         part, after = waiting.pop()
@@ -98,7 +98,7 @@ def cut(sentence: str, gap: str, fits: Callable[[str], bool]) -> Iterator[tuple[
 
 
 def middle(sentence: str) -> re.Match[str] | None:
-    """Return the white space nearest to the middle; that after a comma or the like, if it is in the middle half."""
+    """Return the white space nearest to the middle; after a comma or the like, if in the middle half."""
     half = len(sentence) / 2
     spaces = sorted(re.finditer(r"\s+", sentence), key=lambda space: abs(space.start() - half))
     clauses = (space for space in spaces if sentence[space.start() - 1] in CLAUSES)

@@ -1,4 +1,4 @@
-"""Turn text into token ids with the bundle's ``tokenizer.json``."""
+"""Token ids of texts, by the bundle's ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
 from edgebert_runtime.inputs.special_tokens import detect_template
 
 TOKENIZER_NAME = "tokenizer.json"
-# Where this token follows the vocabulary, those after it are pieces of text that the model does not know.
+# If this token follows the model's vocabulary, all tokens after it are pieces of unknown text.
 UNKNOWN_PIECES = "<unknown pieces>"
 
 
 class Encoded(NamedTuple):
-    """The ids of one text, special tokens included, and how many there would be without truncation."""
+    """The ids of one text with special tokens, and their number without truncation."""
 
     ids: list[int]
     full_length: int
 
 
 class Tokenizer:
-    """A tokenizer that treats its input as text only, and whose every id is known to be in the vocabulary.
+    """A tokenizer whose input is text only, and whose ids are all in the model's vocabulary.
 
-    ``single`` and ``pair`` are the special tokens around one text and two.
-    ``unknown`` is the id of what is not in the vocabulary, None if everything is; ids from ``known`` on stand for such
-    text too, if it is not None.
-    Safe to share between threads: nothing in it changes after loading.
+    ``single`` and ``pair`` are the special tokens around one text and two. ``unknown`` is the id for text outside the
+    vocabulary, None if there is no such text. Ids from ``vocab_end`` on, if it is not None, stand for such text too.
+    Threads may share a tokenizer: nothing in it changes after loading.
     """
 
-    def __init__(self, file: Path, inner: Any, unknown: int | None = None, known: int | None = None) -> None:
+    def __init__(self, file: Path, inner: Any, unknown: int | None = None, vocab_end: int | None = None) -> None:
         self.file = file
         self.inner = inner
         self.unknown = unknown
-        self.known = known
+        self.vocab_end = vocab_end
         try:
             self.single, self.pair = detect_template(inner, 1), detect_template(inner, 2)
         except BaseException as error:
@@ -46,10 +45,10 @@ class Tokenizer:
     def load(cls, file: Path, vocab_size: int, special_token: str | None = None) -> Tokenizer:
         """Load ``file`` for a model whose ids are below ``vocab_size``.
 
-        ``special_token`` is the special token that is one in a text too, not the characters it is written with.
+        ``special_token`` is the one special token that texts may contain, such as a mask token.
 
         Raises:
-            TokenizerError: if the file is damaged, or can emit an id that the model does not have.
+            TokenizerError: if the file is damaged, or has an id that the model does not have.
         """
         try:
             data = file.read_text(encoding="utf-8")
@@ -61,8 +60,8 @@ class Tokenizer:
         inner = build(file, data) if special_token is None else allow_special_token(file, description, special_token)
         check_ids(file, description, inner, vocab_size)
         check_unknown(file, description)
-        known = vocab_size if inner.token_to_id(UNKNOWN_PIECES) == vocab_size else None
-        return cls(file, inner, unknown_id(description, inner), known)
+        vocab_end = vocab_size if inner.token_to_id(UNKNOWN_PIECES) == vocab_size else None
+        return cls(file, inner, unknown_id(description, inner), vocab_end)
 
     def check_max_tokens(self, max_tokens: int, num_special_tokens: int | None = None) -> None:
         """Make sure that special tokens leave room for text; ``None`` stands for those of one text.
@@ -79,7 +78,7 @@ class Tokenizer:
             )
 
     def content(self, text: str) -> Any:
-        """Return the tokens of a text without special ones, as a ``tokenizers.Encoding``.
+        """Return the ``tokenizers.Encoding`` of a text without special tokens.
 
         Raises:
             TokenizerError: if the text cannot be tokenized.
@@ -96,12 +95,12 @@ class Tokenizer:
             TokenizerError: if the text cannot be tokenized.
         """
         ids: list[int] = self.content(text).ids
-        if self.known is None or self.unknown is None or max(ids, default=0) < self.known:
+        if self.vocab_end is None or self.unknown is None or max(ids, default=0) < self.vocab_end:
             return ids
-        return [index if index < self.known else self.unknown for index in ids]
+        return [index if index < self.vocab_end else self.unknown for index in ids]
 
     def encode(self, texts: Iterable[str], max_tokens: int) -> list[Encoded]:
-        """Return the ids of each text, with its end cut off where they are more than ``max_tokens``.
+        """Return the ids of each text, truncated to ``max_tokens``.
 
         Raises:
             TokenizerError: if a text cannot be tokenized.
@@ -117,9 +116,9 @@ class Tokenizer:
 
 
 def build(file: Path, data: str) -> Any:
-    """Return a tokenizers.Tokenizer without the truncation and padding that the file may ask for.
+    """Return a tokenizers.Tokenizer without the truncation and padding of the file.
 
-    The file holds whatever its author last used (often 128 tokens, padded); length is the caller's affair here.
+    The file holds the last settings of its author, often 128 tokens with padding; here callers decide.
     """
     import tokenizers
 
@@ -127,7 +126,7 @@ def build(file: Path, data: str) -> Any:
         inner = tokenizers.Tokenizer.from_str(data)
         inner.no_padding()
         inner.no_truncation()
-        # "[SEP]" in a text is the five characters, not the token: texts come from strangers.
+        # "[SEP]" in a text is five characters, not the token: texts come from strangers.
         inner.encode_special_tokens = True
         inner.encode("")
     except BaseException as error:
@@ -136,9 +135,9 @@ def build(file: Path, data: str) -> Any:
 
 
 def allow_special_token(file: Path, description: dict[str, Any], token: str) -> Any:
-    """Return a tokenizers.Tokenizer that finds ``token`` in texts, with the white space that the file counts to it.
+    """Return a tokenizers.Tokenizer that recognizes ``token`` in texts, with the white space that the file adds to it.
 
-    tokenizers keeps from texts the tokens that are flagged as special only.
+    In texts, tokenizers ignores tokens flagged as special, and no others.
 
     Raises:
         TokenizerError: if it has no such token.
@@ -160,7 +159,7 @@ def allow_special_token(file: Path, description: dict[str, Any], token: str) -> 
 
 
 def tokenizer_error(file: Path, error: BaseException) -> BaseException:
-    """Return what to raise for ``error``: tokenizers raises plain Exception, and for a panic in Rust BaseException."""
+    """Return the error to raise for one of tokenizers: Exception, or BaseException for a panic in Rust."""
     if isinstance(error, EdgebertError):
         return error
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
@@ -169,7 +168,7 @@ def tokenizer_error(file: Path, error: BaseException) -> BaseException:
 
 
 def check_ids(file: Path, description: dict[str, Any], inner: Any, vocab_size: int) -> None:
-    """Compare every id that the tokenizer can emit with the model's vocabulary.
+    """Compare every id of the tokenizer with the model's vocabulary.
 
     Raises:
         TokenizerError: naming the first token that the model does not have.
@@ -189,9 +188,9 @@ def unknown_id(description: dict[str, Any], inner: Any) -> Any:
 
 
 def reachable_ids(description: dict[str, Any], inner: Any, vocab_size: int) -> Iterator[tuple[str, Any]]:
-    """Yield the token of the largest id of the vocabulary, and every added and post-processor token with its id.
+    """Yield token and id of the vocabulary's largest id, and of each added and post-processor token.
 
-    Where unknown pieces follow the vocabulary, the token that they stand for is yielded for the first.
+    If unknown pieces follow the vocabulary, the unknown token takes the place of the largest id.
     """
     vocab = description["model"].get("vocab")
     if inner.token_to_id(UNKNOWN_PIECES) == vocab_size:
@@ -226,9 +225,9 @@ def post_processor_ids(part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def check_unknown(file: Path, description: dict[str, Any]) -> None:
-    """Make sure that the tokenizer knows what to do with text outside its vocabulary.
+    """Make sure that the tokenizer has a token for text outside its vocabulary.
 
-    Without that, WordPiece and Unigram fail at the first such word, and BPE drops it without a sound.
+    Without one, WordPiece and Unigram fail at the first such word, and BPE drops it silently.
 
     Raises:
         TokenizerError: if the unknown token is missing.

@@ -1,4 +1,4 @@
-"""Check what callers hand in before anything else sees it."""
+"""Checks of the arguments of a call, before anything else reads them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def iterate(items: Iterable[T], example: str) -> Iterator[T]:
-    """Return an iterator over ``items``; ``example`` shows how to call with several texts.
+    """Return an iterator over ``items``; ``example`` is a correct call, for the error.
 
     Raises:
-        InputError: if ``items`` is one text, or nothing that has an order.
+        InputError: if ``items`` is one text, or has no order.
     """
     if isinstance(items, (str, bytes, bytearray)):
         raise InputError(f"one {type(items).__name__} was given where several texts go; write {example}")
@@ -118,7 +118,7 @@ def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> ND
 
 
 def listed(ids: list[int] | tuple[int, ...], index: int) -> NDArray[Any]:
-    """Make an array of a list that holds whole numbers only."""
+    """Return an array of a list of whole numbers."""
     for position, value in enumerate(ids) if set(map(type, ids)) != {int} else ():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise InputError(
@@ -131,6 +131,6 @@ def listed(ids: list[int] | tuple[int, ...], index: int) -> NDArray[Any]:
 
 
 def refuse(item: object, index: int) -> InputError:
-    """Return the error for something that is neither a text nor token ids."""
+    """Return the error for an item that is neither a text nor token ids."""
     hint = "put the ids of one text in a list of their own" if isinstance(item, (int, np.integer)) else None
     return InputError(f"is {type(item).__name__}, not str or a list of token ids", index=index, hint=hint)

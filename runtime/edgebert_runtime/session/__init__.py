@@ -1,1 +1,1 @@
-"""ONNX Runtime sessions: devices, threads, IO binding and batches side by side."""
+"""ONNX Runtime: sessions, devices, threads and its errors. Nothing else imports onnxruntime."""

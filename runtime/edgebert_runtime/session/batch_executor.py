@@ -1,8 +1,8 @@
-"""Run batches on the sessions of one model.
+"""Batches on the sessions of one model: one after the other, or side by side.
 
-A few texts run fastest as one batch on all threads. For many texts it is faster to let each thread compute a batch
-of its own: no thread waits for another inside an operator, and a small batch stays in the cache of its core. One
-session does only one of the two well: its thread pool either exists or not. Measured on two cores (onnxruntime
+A few texts run fastest as one batch on all threads. Many texts run faster with a batch on each thread: no thread waits
+for another inside an operator, and a small batch stays in the cache of its core. One session does only one of the two
+well, because its thread pool either exists or not. Measured on two cores (onnxruntime
 1.32, dynamic int8), in texts per second:
 
 ====================================  ==================  ==================
@@ -14,8 +14,7 @@ two batches of 256, threads of 1      1940 (+18 %)        322 (+7 %)
 memory of the second session          60 MB               180 MB
 ====================================  ==================  ==================
 
-So the second session is opened when there is enough work to pay for opening it, and only for models so small that
-both the gain and the memory speak for it.
+So the second session opens once there is enough work to pay for it, and only for small models.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Compute = Callable[[Runnable, list[int]], None]
 
 
 class Workers:
-    """The session of a model, and for bulk work a second one with single-threaded runs side by side."""
+    """The session of a model, and for bulk work a second one with single-threaded runs in parallel."""
 
     def __init__(self, bundle: Bundle, file: str, device: str, threads: int | None, session: Runnable | None) -> None:
         self.path = bundle.path / file

@@ -1,4 +1,4 @@
-"""What the CPU can do that decides how 8-bit weights are multiplied."""
+"""The CPU features that decide how int8 weights are multiplied."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ VNNI = {"avx512_vnni", "avx_vnni"}
 
 
 def int8_products_saturate(cpuinfo: Path = CPUINFO, machine: str | None = None) -> bool:
-    """Tell whether sums of products of 8-bit numbers may saturate on this CPU, and so be silently wrong.
+    """Say whether sums of int8 products can saturate on this CPU, and so be silently wrong.
 
-    They do on x86-64 without VNNI: its instructions add two products of unsigned and signed bytes in 16 bits. Where
-    the system does not say what the CPU has, the answer is yes.
+    They can on x86-64 without VNNI, which adds two products of bytes in 16 bits. If the system does not tell the
+    features of the CPU, the answer is yes.
     """
     if (machine or platform.machine()).lower() not in ("x86_64", "amd64"):
         return False

@@ -1,4 +1,4 @@
-"""Turn what ONNX Runtime says into errors of one line that say what to do."""
+"""Errors of ONNX Runtime as one line with a remedy."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def installed() -> list[str]:
     """Return the installed distributions that bring the module onnxruntime."""
     import importlib.metadata  # needed for errors only, and slow to import
 
-    found = []
+    packages = []
     for name in ("onnxruntime", "onnxruntime-gpu"):
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            packages.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def no_onnxruntime(error: ImportError) -> DeviceError:
@@ -67,7 +67,7 @@ def explain_run(error: Exception) -> EdgebertError:
 
 
 def explain_cuda(device: str, error: Exception | None) -> DeviceError:
-    """Explain why CUDA could not be had; ``error`` is what ONNX Runtime said, if anything."""
+    """Explain why CUDA is not available; ``error`` is the one of ONNX Runtime, if there is one."""
     packages = installed()
     if len(packages) > 1:
         return DeviceError(
@@ -78,7 +78,7 @@ def explain_cuda(device: str, error: Exception | None) -> DeviceError:
     if match := MISSING_LIBRARY.search(str(error or "")):
         library = match[1] or match[2]
         return DeviceError(
-            f"{device} is not available: {library} cannot be loaded; install {wanted(library)}, or put its folder "
+            f"{device} is not available: {library} cannot be loaded; install {provider_of(library)}, or put its folder "
             "on LD_LIBRARY_PATH"
         )
     if OUT_OF_MEMORY.search(text):
@@ -96,8 +96,8 @@ def explain_cuda(device: str, error: Exception | None) -> DeviceError:
     )
 
 
-def wanted(library: str) -> str:
-    """Name what brings a CUDA library."""
+def provider_of(library: str) -> str:
+    """Return the package or driver that a CUDA library comes with."""
     if "cudnn" in library:
         return "cuDNN 9 (pip install nvidia-cudnn-cu12)"
     version = re.search(r"\.so\.(\d+)|_(\d+)\.dll", library)

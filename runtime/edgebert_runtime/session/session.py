@@ -1,7 +1,7 @@
-"""Open ONNX Runtime sessions, and say what was really obtained.
+"""Sessions of ONNX Runtime, with the device and threads that they really got.
 
-The only module that touches onnxruntime. It is imported inside functions: a process that forks before it opens a
-session never has ONNX Runtime's threads and locks to inherit.
+Only this module imports onnxruntime, and inside functions: a process that forks before it opens a session then
+inherits no threads and locks of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ logger = logging.getLogger("edgebert")
 
 CUDA = "CUDAExecutionProvider"
 MAX_THREADS = 1024
-# Operators that carry the work. ONNX Runtime itself puts shape arithmetic on the CPU; one of these there means that
-# the graph was rendered for another device.
+# Operators of the matrix products. ONNX Runtime puts shape arithmetic on the CPU by itself; one of these on the CPU
+# means that the graph was exported for another device.
 HEAVY = re.compile("Gemm|MatMul|Attention|LSTM")
 
 
 class Runnable(Protocol):
-    """What an engine needs of a session."""
+    """A session, as engines use it."""
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
         """Compute the outputs called ``output_names``, all if None."""
 
 
 class Session:
-    """An open session: where it runs, with how many threads, and why not elsewhere if that was asked for."""
+    """An open session: its device and threads, and the reason for a fallback to the CPU."""
 
     def __init__(self, inner: Any, device: str, threads: int, fallback: str | None = None) -> None:
         self.inner = inner
@@ -137,7 +137,7 @@ def import_onnxruntime() -> Any:
 
 @contextlib.contextmanager
 def preload_imports() -> Iterator[None]:
-    """Import onnxruntime and tokenizers on another thread meanwhile: reading files and hashing leave it the time."""
+    """Import onnxruntime and tokenizers on another thread while the body reads and hashes files."""
 
     def imports() -> None:
         with contextlib.suppress(Exception):  # what is missing is said where it is needed
@@ -153,20 +153,20 @@ def preload_imports() -> Iterator[None]:
 
 
 def session_options(onnxruntime: Any, threads: int) -> Any:
-    """Return the options that all sessions share.
+    """Return the options of every session.
 
-    Each session has its own threads. The pool that ONNX Runtime can share between sessions is no alternative: once
-    a process has it, every session that wants threads of its own is refused, those of other libraries included.
-    What makes several pools fight for the cores is that their threads spin for long after a run. Spinning for 0.2 ms
-    bridges the gap between two calls and ends before it disturbs: two sessions of MiniLM in turn take 1.2 ms a text,
-    as if they stopped at once, instead of 1.9, and one session alone is 4 percent faster than if they did.
+    Each session has its own threads. A pool shared between sessions is no alternative: a process that has one refuses
+    every session with its own threads, those of other libraries included. Pools compete for the cores because their
+    threads spin after a run. Spinning for 0.2 ms bridges the gap between two calls, and ends before it disturbs. Two
+    sessions of MiniLM in turn then take 1.2 ms a text instead of 1.9. One session alone is 4 % faster than without
+    spinning.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised, with the same text
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    # Memory patterns are kept for every shape seen: memory grows without end when lengths vary.
+    # A memory pattern is stored for every shape: memory grows without end when lengths vary.
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.spin_duration_us", "200")
     if int8_products_saturate():
@@ -184,7 +184,7 @@ def create(onnxruntime: Any, file: Path, options: Any, providers: Sequence[Any])
     except RuntimeError as error:
         if "global thread pool" not in str(error):
             raise
-    # The application has made a pool for the whole process, which then allows no other.
+    # The application made a thread pool for the whole process, which then allows no other.
     options.use_per_session_threads = False
     options.intra_op_num_threads = options.inter_op_num_threads = 0
     return onnxruntime.InferenceSession(os.fspath(file), options, **arguments)
@@ -202,7 +202,7 @@ def open_on_cpu(file: Path, threads: int | None) -> Session:
 
 
 def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
-    """Open a session on a GPU, and make sure that the work happens there."""
+    """Open a session on a GPU, and check that the matrix products run there."""
     onnxruntime = import_onnxruntime()
     if CUDA not in onnxruntime.get_available_providers():
         raise explain_cuda(f"cuda:{index}", None)
@@ -219,9 +219,9 @@ def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
         raise explain_cuda(f"cuda:{index}", error) from error
     if CUDA not in inner.get_providers():
         raise explain_cuda(f"cuda:{index}", None)
-    if stranded := compute_nodes_on_cpu(inner):
+    if on_cpu := compute_nodes_on_cpu(inner):
         raise DeviceError(
-            f"{file} was not made for cuda: {', '.join(stranded)} would run on the CPU",
+            f"{file} was not made for cuda: {', '.join(on_cpu)} would run on the CPU",
             hint="export with {target}, or use {device}",
             options={"target": "portable", "device": "cpu"},
         )
@@ -229,13 +229,13 @@ def open_on_cuda(file: Path, index: int, threads: int | None) -> Session:
 
 
 def preload(onnxruntime: Any) -> None:
-    """Load the CUDA libraries that came with pip packages; what cannot be loaded shows when the session opens."""
+    """Load the CUDA libraries of pip packages; a missing one shows when the session opens."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
         onnxruntime.preload_dlls()
 
 
 def compute_nodes_on_cpu(inner: Any) -> list[str]:
-    """Return the types of working operators that ONNX Runtime gave to the CPU."""
+    """Return the types of compute operators that ONNX Runtime put on the CPU."""
     return sorted(
         {
             node.op_type

@@ -1,4 +1,4 @@
-"""How many threads this process may keep busy."""
+"""The number of threads that this process may keep busy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 def available_threads(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
     """Return the smaller of CPU affinity and control group quota (rounded up), at least 1.
 
-    ONNX Runtime looks at neither: in a container limited to two CPUs of a machine with 64 it starts 64 threads.
+    ONNX Runtime reads neither: in a container with 2 CPUs of 64 it starts 64 threads.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [math.ceil(quota) for quota in cpu_quotas(cgroups, membership)]
@@ -24,8 +24,8 @@ def available_threads(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) ->
 def cpu_quotas(cgroups: Path, membership: Path) -> Iterator[float]:
     """Yield the CPU quota of the process's control group and of each one above it, versions 1 and 2."""
     for line in read(membership).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
+        _, _, entry = line.partition(":")
+        controllers, _, group = entry.partition(":")
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = cgroups / controllers if controllers and (cgroups / controllers).is_dir() else cgroups

@@ -31,8 +31,8 @@ def test_agrees_with_onnx(request: pytest.FixtureRequest, name: str) -> None:
     assert header.opsets == {o.domain: o.version for o in model.opset_import}
     assert header.operators == {(n.domain, n.op_type) for n in model.graph.node}
     assert header.initializers == {i.name for i in model.graph.initializer}
-    for found, expected in ((header.inputs, model.graph.input), (header.outputs, model.graph.output)):
-        assert [(v.name, v.shape) for v in found] == [(v.name, shape_of(v)) for v in expected]
+    for parsed, expected in ((header.inputs, model.graph.input), (header.outputs, model.graph.output)):
+        assert [(v.name, v.shape) for v in parsed] == [(v.name, shape_of(v)) for v in expected]
     assert [v.dtype for v in header.inputs] == ["int64"] * 3
     assert [v.dtype for v in header.outputs] == ["float32"]
     assert not header.external

@@ -171,18 +171,18 @@ def test_any_entry_removed_or_replaced_is_an_edgebert_error_or_harmless(broken: 
     def visit(value: Any) -> None:
         nonlocal refused
         for key in list(value) if isinstance(value, dict) else range(len(value)):
-            kept = value[key]
-            others: list[Any] = [None, -1, "x", [], {}, 1e400, "\ud800"]
-            for other in others:
-                value[key] = other
+            original = value[key]
+            replacements: list[Any] = [None, -1, "x", [], {}, 1e400, "\ud800"]
+            for replacement in replacements:
+                value[key] = replacement
                 (broken / MANIFEST_NAME).write_text(json.dumps(whole))
                 try:
                     Bundle.open(broken, "size")
                 except EdgebertError:
                     refused += 1
-            value[key] = kept
-            if isinstance(kept, (dict, list)):
-                visit(kept)
+            value[key] = original
+            if isinstance(original, (dict, list)):
+                visit(original)
 
     visit(whole)
     assert refused > 100

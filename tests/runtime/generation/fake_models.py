@@ -53,8 +53,8 @@ def noise(vocab: int, seed: int = 0, scale: float = 2.0) -> Logits:
     """Return random logits, the same ones for the same tokens."""
 
     def logits(tokens: tuple[int, ...]) -> Floats:
-        made: Floats = np.random.default_rng([seed, *tokens]).normal(0, scale, vocab).astype(np.float32)
-        return made
+        row: Floats = np.random.default_rng([seed, *tokens]).normal(0, scale, vocab).astype(np.float32)
+        return row
 
     return logits
 
@@ -63,12 +63,12 @@ def table(rows: dict[tuple[int, ...], dict[int, float]], vocab: int) -> Logits:
     """Return logits from the probabilities of some tokens after some; the others share what is left."""
 
     def logits(tokens: tuple[int, ...]) -> Floats:
-        given = rows.get(tokens, {})
-        rest = (1 - sum(given.values())) / max(1, vocab - len(given))
-        chances = np.full(vocab, max(rest, 1e-9))
-        for token, chance in given.items():
+        probs = rows.get(tokens, {})
+        remaining = (1 - sum(probs.values())) / max(1, vocab - len(probs))
+        chances = np.full(vocab, max(remaining, 1e-9))
+        for token, chance in probs.items():
             chances[token] = chance
-        made: Floats = np.log(chances).astype(np.float32)
-        return made
+        row: Floats = np.log(chances).astype(np.float32)
+        return row
 
     return logits

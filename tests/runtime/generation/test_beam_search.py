@@ -29,7 +29,7 @@ def beams(logits: Logits, prompts: list[list[int]], **options: Any) -> tuple[lis
 def exhaustive(logits: Logits, prompt: list[int], length: int, penalty: float) -> list[tuple[float, tuple[int, ...]]]:
     """Score every sequence that ends with EOS or is as long as can be, best first."""
     vocab = len(logits(tuple(prompt)))
-    found = []
+    results = []
     for size in range(1, length + 1):
         for tokens in itertools.product(range(vocab), repeat=size):
             if EOS in tokens[:-1] or (tokens[-1] != EOS and size < length):
@@ -38,8 +38,8 @@ def exhaustive(logits: Logits, prompt: list[int], length: int, penalty: float) -
             for place, token in enumerate(tokens):
                 row = logits((*prompt, *tokens[:place])).astype(np.float64)
                 total += float(row[token]) - math.log(np.exp(row).sum())
-            found.append((total / size**penalty, tokens))
-    return sorted(found, key=lambda item: -item[0])
+            results.append((total / size**penalty, tokens))
+    return sorted(results, key=lambda item: -item[0])
 
 
 @settings(max_examples=25, deadline=None)
@@ -56,12 +56,12 @@ def test_enough_beams_find_what_exhaustive_search_finds(
     logits = noise(vocab, seed)
     expected = exhaustive(logits, prompt, length, penalty)
     count = max(2, len(expected))
-    ((*found,),), _ = beams(
+    ((*results,),), _ = beams(
         logits, [prompt], max_new_tokens=length, num_beams=count, length_penalty=penalty, early_stopping="never",
         num_return_sequences=count,
     )  # fmt: skip
-    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
-    assert [h.score for h in found] == pytest.approx([score for score, _ in expected], abs=1e-5)
+    assert [h.tokens for h in results] == [tokens for _, tokens in expected]
+    assert [h.score for h in results] == pytest.approx([score for score, _ in expected], abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -122,25 +122,25 @@ def test_prompts_that_are_done_leave_the_batch() -> None:
         row[EOS] = 20 if len(tokens) > (2 if tokens[0] == 1 else 6) else -20
         return row
 
-    found, model = beams(ending, [[1], [2]], num_beams=3, max_new_tokens=12)
-    assert [len(hypotheses[0].tokens) for hypotheses in found] == [3, 7]
+    results, model = beams(ending, [[1], [2]], num_beams=3, max_new_tokens=12)
+    assert [len(hypotheses[0].tokens) for hypotheses in results] == [3, 7]
     assert set(model.calls) == {6, 3}
     assert model.calls == sorted(model.calls, reverse=True)
 
 
 def test_fewer_continuations_than_beams_are_no_fault() -> None:
-    (found,), model = beams(noise(3), [[1]], num_beams=50, num_return_sequences=50, max_new_tokens=2)
+    (results,), model = beams(noise(3), [[1]], num_beams=50, num_return_sequences=50, max_new_tokens=2)
     assert model.calls == [2]  # tokens 1 and 2; EOS is finished
-    assert len(found) == 1 + 2 * 3
-    assert len({h.tokens for h in found}) == len(found)
+    assert len(results) == 1 + 2 * 3
+    assert len({h.tokens for h in results}) == len(results)
 
 
 def test_one_allowed_token_leaves_one_beam() -> None:
-    (found,), model = beams(
+    (results,), model = beams(
         noise(9), [[1]], num_beams=4, num_return_sequences=4, max_new_tokens=3,
         prefix_allowed_tokens_fn=lambda prompt, tokens: [len(tokens)],
     )  # fmt: skip
-    assert [h.tokens for h in found] == [(1, 2, 3)]
+    assert [h.tokens for h in results] == [(1, 2, 3)]
     assert model.calls == [1, 1]
 
 
@@ -151,12 +151,12 @@ def test_options_that_leave_nothing_are_refused() -> None:
 
 def test_of_equal_continuations_the_better_beam_and_the_lower_id_come_first() -> None:
     top = TopK(np.array([[4, 7], [2, 5], [1, 3]]), np.array([[-2, -2], [-1, -2], [-1, -1]], np.float32))
-    found = select(top, np.array([-1.0, -2.0, -3.0]), np.array([3, 3, 8]), 3)
-    assert found.tokens[0].tolist() == [4, 7, 2]
-    assert found.rows[0].tolist() == [0, 0, 1]
-    assert found.tokens[1, :2].tolist() == [1, 3]
-    assert found.totals.tolist() == [[-3, -3, -3], [-4, -4, -np.inf]]
-    assert found.exist.tolist() == [[True, True, True], [True, True, False]]
+    results = select(top, np.array([-1.0, -2.0, -3.0]), np.array([3, 3, 8]), 3)
+    assert results.tokens[0].tolist() == [4, 7, 2]
+    assert results.rows[0].tolist() == [0, 0, 1]
+    assert results.tokens[1, :2].tolist() == [1, 3]
+    assert results.totals.tolist() == [[-3, -3, -3], [-4, -4, -np.inf]]
+    assert results.exist.tolist() == [[True, True, True], [True, True, False]]
     uniform, _ = beams(lambda tokens: np.zeros(6, np.float32), [[1]], num_beams=2, max_new_tokens=3, min_new_tokens=3)
     assert uniform[0][0].tokens == (1, 1, 1)
 
@@ -165,6 +165,6 @@ def test_stop_strings_finish_beams() -> None:
     logits = table({(9,): {1: 0.6, 2: 0.3}, (9, 1): {2: 0.8}, (9, 2): {3: 0.9}}, 10)
     options = Options.read(num_beams=2, num_return_sequences=2, max_new_tokens=4, stop="bc", eos_token_id=EOS)
     model = Fake(logits, [[9]])
-    (found,) = search(model, model.first, [[9]], options, decode=lambda ids: "".join(".abcdefghi"[i] for i in ids))
-    assert {h.tokens: h.finish_reason for h in found}[2, 3] == "stop_string"
-    assert all("bc" not in "".join(".abcdefghi"[i] for i in h.tokens[:-1]) for h in found)
+    (results,) = search(model, model.first, [[9]], options, decode=lambda ids: "".join(".abcdefghi"[i] for i in ids))
+    assert {h.tokens: h.finish_reason for h in results}[2, 3] == "stop_string"
+    assert all("bc" not in "".join(".abcdefghi"[i] for i in h.tokens[:-1]) for h in results)

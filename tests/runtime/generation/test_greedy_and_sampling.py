@@ -47,9 +47,9 @@ def ending(first: int, second: int) -> Any:
 def test_rows_that_ended_leave_the_batch() -> None:
     prompts = [[1], [2], [1]]
     model = Fake(ending(2, 9), prompts)
-    found = search(model, model.first, prompts, Options.read(eos_token_id=EOS, max_new_tokens=20))
-    assert [len(hypotheses[0].tokens) for hypotheses in found] == [2, 9, 2]
-    assert all(h.tokens[-1] == EOS and h.finish_reason == "stop" for (h,) in found)
+    results = search(model, model.first, prompts, Options.read(eos_token_id=EOS, max_new_tokens=20))
+    assert [len(hypotheses[0].tokens) for hypotheses in results] == [2, 9, 2]
+    assert all(h.tokens[-1] == EOS and h.finish_reason == "stop" for (h,) in results)
     assert model.calls == [3, *[1] * 7]
 
 
@@ -89,8 +89,8 @@ def test_padding_is_never_generated_and_a_forced_token_comes_first(mode: dict[st
         row[PAD] = 10
         return row
 
-    found = run([[1], [2, 3]], loves_padding, max_new_tokens=6, forced_bos_token_id=7, **mode)
-    for hypothesis in (h for hypotheses in found for h in hypotheses):
+    results = run([[1], [2, 3]], loves_padding, max_new_tokens=6, forced_bos_token_id=7, **mode)
+    for hypothesis in (h for hypotheses in results for h in hypotheses):
         assert hypothesis.tokens[0] == 7
         assert hypothesis.token_logprobs[0] == 0
         assert PAD not in hypothesis.tokens
@@ -129,11 +129,11 @@ def test_a_model_that_chooses_by_itself_changes_nothing(name: str, options: dict
     for seed in range(10):
         plain, quick = Fake(noise(10, seed), prompts), FakeTop(noise(10, seed), prompts)
         expected = search(plain, plain.first, prompts, read)
-        found = search(quick, quick.first, prompts, read)
-        assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
-        for hypothesis, other in zip(sum(found, []), sum(expected, []), strict=True):
-            assert hypothesis.token_logprobs == pytest.approx(other.token_logprobs, abs=1e-5)
-            assert hypothesis.finish_reason == other.finish_reason
+        results = search(quick, quick.first, prompts, read)
+        assert [[h.tokens for h in each] for each in results] == [[h.tokens for h in each] for each in expected]
+        for hypothesis, reference in zip(sum(results, []), sum(expected, []), strict=True):
+            assert hypothesis.token_logprobs == pytest.approx(reference.token_logprobs, abs=1e-5)
+            assert hypothesis.finish_reason == reference.finish_reason
 
 
 def test_a_model_that_can_choose_by_itself_is_asked_to_where_no_rule_needs_more() -> None:
@@ -168,9 +168,9 @@ def test_steps_show_each_token_and_the_text_that_it_makes_certain() -> None:
             texts[row] += piece
             tokens[row].append(int(token))
     model = Fake(noise(10), prompts)
-    found = search(model, model.first, prompts, options, decode=spell)
-    assert tokens == [list(h.tokens) for (h,) in found]
-    for text, (h,) in zip(texts, found, strict=True):
+    results = search(model, model.first, prompts, options, decode=spell)
+    assert tokens == [list(h.tokens) for (h,) in results]
+    for text, (h,) in zip(texts, results, strict=True):
         whole = spell(h.tokens[:-1] if h.finish_reason == "stop" else h.tokens)
         assert text == min(whole.partition("cd")[0], whole.partition("ha")[0], key=len)
 
@@ -277,10 +277,10 @@ def test_many_vetoes_are_worth_whole_rows(mode: dict[str, Any]) -> None:
         few, many = Fake(without, [[prompt]]), Fake(noise(100), [[prompt]])
         (expected,) = search(few, few.first, [[prompt]], Options.read(max_new_tokens=4, **mode))
         options = Options.read(max_new_tokens=4, suppress_tokens=banned, **mode)
-        (found,) = search(many, many.first, [[prompt]], options)
-        assert found[0].tokens[0] not in banned
+        (results,) = search(many, many.first, [[prompt]], options)
+        assert results[0].tokens[0] not in banned
         if not mode:
-            assert [h.tokens for h in found] == [h.tokens for h in expected]
+            assert [h.tokens for h in results] == [h.tokens for h in expected]
 
 
 def test_keys_are_as_many_as_prompts() -> None:

@@ -103,14 +103,14 @@ def test_allowed_tokens() -> None:
 
 
 def test_a_function_sees_a_row_without_its_padding() -> None:
-    seen: list[tuple[int, list[int]]] = []
+    calls: list[tuple[int, list[int]]] = []
 
     def allowed(prompt: int, so_far: list[int]) -> list[int]:
-        seen.append((prompt, so_far))
+        calls.append((prompt, so_far))
         return [1]
 
     processors.allowed_tokens(np.zeros((2, 3), np.float32), TokenHistory.start([[2], [0, 1, 2]]), function=allowed)
-    assert seen == [(0, [2]), (1, [0, 1, 2])]
+    assert calls == [(0, [2]), (1, [0, 1, 2])]
 
 
 @pytest.mark.parametrize("returned", [[], [3], [-1], ["a"], [[1]], [1.0]])

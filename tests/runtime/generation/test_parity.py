@@ -75,8 +75,8 @@ def reference(
 
     Where a prompt has fewer continuations than beams, it fills up with repeated ones whose score is -1e9 or so.
     """
-    found = generate(model, rows, **{**options, "suppress_tokens": [PAD, *options.get("suppress_tokens", [])]})
-    return [[each for each in those if each[1] > -1e6] for those in found]
+    results = generate(model, rows, **{**options, "suppress_tokens": [PAD, *options.get("suppress_tokens", [])]})
+    return [[each for each in those if each[1] > -1e6] for those in results]
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -88,9 +88,9 @@ def test_tokens_and_scores_equal_those_of_transformers(kind: str, beams: int) ->
     for number in range(16):
         model = models[number % 4]
         rows, options = random_case(rng, kind, beams)
-        found = run(kind, model, rows, options)
+        results = run(kind, model, rows, options)
         expected = reference(model, rows, options)
-        for hypotheses, theirs in zip(found, expected, strict=True):
+        for hypotheses, theirs in zip(results, expected, strict=True):
             assert [list(h.tokens) for h in hypotheses] == [tokens for tokens, _, _ in theirs], (rows, options)
             for hypothesis, (_, score, logprobs) in zip(hypotheses, theirs, strict=True):
                 reasons.add(hypothesis.finish_reason)
@@ -98,8 +98,8 @@ def test_tokens_and_scores_equal_those_of_transformers(kind: str, beams: int) ->
                     assert hypothesis.score == pytest.approx(score, abs=1e-4)
                 else:
                     forced = forced_places(hypothesis, options)
-                    wanted = [0 if i in forced else logprob for i, logprob in enumerate(logprobs)]
-                    assert hypothesis.token_logprobs == pytest.approx(wanted, abs=1e-4)
+                    target = [0 if i in forced else logprob for i, logprob in enumerate(logprobs)]
+                    assert hypothesis.token_logprobs == pytest.approx(target, abs=1e-4)
                 total = math.fsum(hypothesis.token_logprobs)
                 assert hypothesis.score == total / len(hypothesis.tokens) ** options.get("length_penalty", 1.0)
     assert reasons == {"stop", "length"}
@@ -128,8 +128,8 @@ def test_allowed_tokens_equal_those_of_transformers(beams: int) -> None:
             "prefix_allowed_tokens_fn": lambda prompt, tokens: allowed[(int(tokens[-1]) + prompt) % VOCAB],
             "repetition_penalty": 1.2 if number % 2 else 1.0,
         }
-        found = [[list(h.tokens) for h in hypotheses] for hypotheses in run("gpt2", model, rows, options)]
-        assert found == [[tokens for tokens, _, _ in theirs] for theirs in reference(model, rows, options)]
+        results = [[list(h.tokens) for h in hypotheses] for hypotheses in run("gpt2", model, rows, options)]
+        assert results == [[tokens for tokens, _, _ in theirs] for theirs in reference(model, rows, options)]
 
 
 WARPED: tuple[dict[str, Any], ...] = (
@@ -157,10 +157,10 @@ def test_sampling_draws_from_the_distributions_of_transformers(kind: str, option
         scores = logits.numpy().copy()
         rules.apply(scores, TokenHistory(np.arange(2), step, tokens, True))
         ids, shaped = warp(scores, read)
-        found = np.full_like(scores, -np.inf)
-        np.put_along_axis(found, np.tile(np.arange(VOCAB), (2, 1)) if ids is None else ids, shaped, axis=1)
-        wanted = expected.softmax(-1).numpy()
+        results = np.full_like(scores, -np.inf)
+        np.put_along_axis(results, np.tile(np.arange(VOCAB), (2, 1)) if ids is None else ids, shaped, axis=1)
+        target = expected.softmax(-1).numpy()
         np.testing.assert_allclose(
-            unnormalized_probs(found) / unnormalized_probs(found).sum(1, keepdims=True), wanted, atol=1e-6
+            unnormalized_probs(results) / unnormalized_probs(results).sum(1, keepdims=True), target, atol=1e-6
         )
     assert step >= 2

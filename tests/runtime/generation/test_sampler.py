@@ -53,8 +53,8 @@ def test_draws_over_a_large_vocabulary_follow_the_distribution() -> None:
 def draw(prompts: list[list[int]], keys: Any = None, **options: Any) -> list[list[tuple[int, ...]]]:
     """Return the tokens that sampling gives."""
     model = Fake(noise(30, scale=1.0), prompts)
-    found = search(model, model.first, prompts, Options.read(do_sample=True, max_new_tokens=8, **options), keys=keys)
-    return [[h.tokens for h in hypotheses] for hypotheses in found]
+    results = search(model, model.first, prompts, Options.read(do_sample=True, max_new_tokens=8, **options), keys=keys)
+    return [[h.tokens for h in hypotheses] for hypotheses in results]
 
 
 def test_a_seed_repeats_its_draws_and_none_does_not() -> None:
@@ -62,8 +62,8 @@ def test_a_seed_repeats_its_draws_and_none_does_not() -> None:
     assert draw([[1]], seed=3) != draw([[1]], seed=4)
     assert draw([[1]], seed=3) != draw([[1]], seed=2**70 + 3)
     assert draw([[1]]) != draw([[1]])
-    ((one,), (other,)) = draw([[1], [1]])
-    assert one != other
+    ((first,), (second,)) = draw([[1], [1]])
+    assert first != second
 
 
 def test_sequences_of_a_prompt_are_different_draws() -> None:
@@ -74,9 +74,9 @@ def test_sequences_of_a_prompt_are_different_draws() -> None:
 
 
 def test_keys_stand_for_prompts_that_are_alike() -> None:
-    (one,), (other,) = draw([[1], [1]], keys=[[5, 6], [7]], seed=3)
-    assert one != other
-    assert draw([[1]], keys=[[7]], seed=3) == [[other]]
+    (first,), (second,) = draw([[1], [1]], keys=[[5, 6], [7]], seed=3)
+    assert first != second
+    assert draw([[1]], keys=[[7]], seed=3) == [[second]]
 
 
 def test_only_what_is_left_is_sorted() -> None:

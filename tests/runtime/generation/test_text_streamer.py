@@ -119,9 +119,9 @@ def test_streaming_may_begin_anywhere(name: str) -> None:
     for start in range(len(ids)):
         text = TextStream(decode)
         first = "".join(text.feed(token) for token in ids[:start])
-        other = text.fork()
-        rest = "".join(other.feed(token) for token in ids[start:]) + other.finish()
-        assert first + rest == decode(ids)
+        fork = text.fork()
+        remainder = "".join(fork.feed(token) for token in ids[start:]) + fork.finish()
+        assert first + remainder == decode(ids)
         assert first + text.finish() == decode(ids[:start])
 
 
@@ -151,24 +151,24 @@ def test_text_ends_before_the_first_stop_string(tokens: list[str], stop: list[st
 
     pieces, text = pieces_of(decode, range(len(tokens)), stop)
     whole = "".join(tokens)
-    seen = next((n for n in range(len(tokens) + 1) if any(s in "".join(tokens[:n]) for s in stop)), None)
-    assert text.stopped == (seen is not None)
-    if seen is None:
+    stop_step = next((n for n in range(len(tokens) + 1) if any(s in "".join(tokens[:n]) for s in stop)), None)
+    assert text.stopped == (stop_step is not None)
+    if stop_step is None:
         assert "".join(pieces) == whole
     else:
-        assert len(pieces) == seen + 1
-        before = "".join(tokens[:seen])
+        assert len(pieces) == stop_step + 1
+        before = "".join(tokens[:stop_step])
         assert "".join(pieces) == before[: min(before.find(s) for s in stop if s in before)]
 
 
-def test_what_could_become_a_stop_string_is_longest_partial_stop() -> None:
+def test_what_could_become_a_stop_string_is_held_back() -> None:
     words = ["ab", "c<", "/", "s", "x", "</", "s>"]
     pieces, text = pieces_of(lambda ids: "".join(words[i] for i in ids), range(7), ["</s>"])
     assert pieces == ["ab", "c", "", "", "</sx", "", "", ""]
     assert text.stopped
 
 
-def test_the_longest_beginning_is_longest_partial_stop() -> None:
+def test_the_longest_beginning_is_held_back() -> None:
     assert longest_partial_stop("xabab", ["ababc", "bc"]) == 4
     assert longest_partial_stop("xab", ["ab"]) == 0
     assert first_of("xabxcd", ["cd", "ab"]) == 1

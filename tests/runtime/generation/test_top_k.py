@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime.errors import EdgebertError
-from edgebert_runtime.generation.top_k import best_places, log_norms, log_softmax, top_of_logits, top_of_scores
+from edgebert_runtime.generation.top_k import log_norms, log_softmax, top_indices, top_of_logits, top_of_scores
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 700), st.integers(1, 40), st.sampled_from([1, 5, 1000]), st.floats(0, 1))
-def test_the_best_places_are_those_of_a_stable_sort(seed: int, size: int, count: int, levels: int, gone: float) -> None:
+def test_the_top_indices_are_those_of_a_stable_sort(seed: int, size: int, count: int, levels: int, gone: float) -> None:
     rng = np.random.default_rng(seed)
     row = rng.integers(-levels, levels + 1, size).astype(np.float32)
     row[rng.random(size) < gone] = -np.inf
     order = np.argsort(-row, kind="stable")
     expected = [place for place in order[:count] if row[place] > -np.inf]
-    assert best_places(row, count).tolist() == expected
+    assert top_indices(row, count).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(1, 50257), (3, 1000), (2, 5)])

@@ -118,7 +118,7 @@ def generate(
     ends = [eos] if isinstance(eos, int) else list(eos or [])
     out = run(model, rows, **options)
     start = 1 if seq2seq else max(map(len, rows))
-    found = []
+    results = []
     for number, sequence in enumerate(out.sequences[:, start:].tolist()):
         place = next((i for i, token in enumerate(sequence) if token in ends), len(sequence) - 1)
         tokens = sequence[: place + 1]
@@ -126,9 +126,9 @@ def generate(
         score = float(out.sequences_scores[number]) if beams else 0.0
         steps = zip(out.logits, tokens, strict=False)
         logprobs = [] if beams else [float(logits[number].log_softmax(-1)[token]) for logits, token in steps]
-        found.append((tokens, score, logprobs))
+        results.append((tokens, score, logprobs))
     count = options.get("num_return_sequences", 1)
-    return [found[i : i + count] for i in range(0, len(found), count)]
+    return [results[i : i + count] for i in range(0, len(results), count)]
 
 
 def sample(model: Any, rows: Sequence[Sequence[int]], **options: Any) -> Any:

@@ -35,11 +35,11 @@ def engine(made: Tiny) -> MaskFiller:
     ],
 )
 def test_words_of_wordpiece(engine: MaskFiller, text: str, token: str, filled: str, word: str) -> None:
-    ((first, *rest),) = scripted(engine, **{token: 50.0}).fill([text], top_k=2)[0]
+    ((first, *remaining),) = scripted(engine, **{token: 50.0}).fill([text], top_k=2)[0]
     assert (first.token, first.text) == (token, filled)
     assert first.text[first.start : first.end] == word
     assert first.score == pytest.approx(1)
-    assert len(rest) == 1
+    assert len(remaining) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ PIECES = st.sampled_from(
 
 @given(st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=30).map("".join)), st.integers(1, 40))
 def test_nothing_is_lost_or_moved(text: str, room: int) -> None:
-    for found in (split_sentences(text), split_sentences(text, lambda sentence: len(sentence) <= room)):
-        assert found.join(found.texts) == text
-        assert all(sentence.strip() == sentence != "" for sentence in found.texts)
-        assert not "".join(found.gaps).strip()
-    assert all(len(sentence) <= room or not any(map(str.isspace, sentence)) for sentence in found.texts)
+    for split in (split_sentences(text), split_sentences(text, lambda sentence: len(sentence) <= room)):
+        assert split.join(split.texts) == text
+        assert all(sentence.strip() == sentence != "" for sentence in split.texts)
+        assert not "".join(split.gaps).strip()
+    assert all(len(sentence) <= room or not any(map(str.isspace, sentence)) for sentence in split.texts)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_what_does_not_fit_is_cut_at_white_space(text: str, room: int, parts: li
 )
 def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
     begin = time.process_time()
-    found = split_sentences(text)
-    assert found.join(found.texts) == text
+    split = split_sentences(text)
+    assert split.join(split.texts) == text
     assert time.process_time() - begin < 20  # of CPU time: it takes 1; in the square of the length it would be minutes

@@ -22,21 +22,21 @@ TEXT = st.lists(st.sampled_from("abcz"), max_size=12).map(" ".join)
 
 def words(post_processor: Any) -> Any:
     """Make a tokenizer with a word a token."""
-    made = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if post_processor is not None:
-        made.post_processor = post_processor
-    return made
+        tokenizer.post_processor = post_processor
+    return tokenizer
 
 
 def byte_level(post_processor: Any) -> Any:
     """Make a tokenizer with a byte a token, in which a space belongs to the word after it."""
     letters = [*WORDS[:3], *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    made = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.post_processor = post_processor
-    return made
+    tokenizer = tokenizers.Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = post_processor
+    return tokenizer
 
 
 SPECIALS = [("<s>", 0), ("</s>", 1)]
@@ -95,13 +95,13 @@ def test_counts_and_starts(kind: str, ours: Tokenizer) -> None:
 @example("", "")
 def test_join_is_what_tokenizers_makes(theirs: Any, ours: Tokenizer, first: str, second: str) -> None:
     theirs.no_truncation()
-    one, other = ours.content(first).ids, ours.content(second).ids
+    first_ids, second_ids = ours.content(first).ids, ours.content(second).ids
     expected = theirs.encode(first)
-    assert ours.single.join(one) == (expected.ids, expected.type_ids)
+    assert ours.single.join(first_ids) == (expected.ids, expected.type_ids)
     expected = theirs.encode(first, second)
-    joined = ours.pair.join(one, other)
+    joined = ours.pair.join(first_ids, second_ids)
     assert (joined.ids, joined.token_type_ids) == (expected.ids, expected.type_ids)
-    for start, ids in zip(ours.pair.starts(len(one), len(other)), (one, other), strict=True):
+    for start, ids in zip(ours.pair.starts(len(first_ids), len(second_ids)), (first_ids, second_ids), strict=True):
         assert joined.ids[start : start + len(ids)] == ids
 
 
@@ -111,27 +111,27 @@ def test_pairs_are_cut_as_tokenizers_cuts_them(
     theirs: Any, ours: Tokenizer, first: str, second: str, limit: int
 ) -> None:
     theirs.enable_truncation(limit, strategy="longest_first")
-    one, other = ours.content(first).ids, ours.content(second).ids
-    kept = fit_pair(len(one), len(other), limit - ours.pair.num_special_tokens)
+    first_ids, second_ids = ours.content(first).ids, ours.content(second).ids
+    lengths = fit_pair(len(first_ids), len(second_ids), limit - ours.pair.num_special_tokens)
     expected = theirs.encode(first, second)
-    assert ours.pair.join(one[: kept[0]], other[: kept[1]]) == (expected.ids, expected.type_ids)
+    assert ours.pair.join(first_ids[: lengths[0]], second_ids[: lengths[1]]) == (expected.ids, expected.type_ids)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
 def test_fitting_keeps_all_that_fits(first: int, second: int, room: int) -> None:
-    kept = fit_pair(first, second, room)
-    assert sum(kept) == min(first + second, room)
-    assert 0 <= kept[0] <= first
-    assert 0 <= kept[1] <= second
-    if sum(kept) < first + second:  # what is cut is the longer one
-        assert abs(kept[0] - kept[1]) <= 1 or kept[0] == first < kept[1] or kept[1] == second < kept[0]
+    left, right = fit_pair(first, second, room)
+    assert left + right == min(first + second, room)
+    assert 0 <= left <= first
+    assert 0 <= right <= second
+    if left + right < first + second:  # what is cut is the longer one
+        assert abs(left - right) <= 1 or left == first < right or right == second < left
 
 
-def test_a_frame_that_is_no_frame(tmp_path: Path) -> None:
+def test_special_tokens_that_are_no_template(tmp_path: Path) -> None:
     doubled = words(processors.TemplateProcessing("<s> $A $A", "$A $B", SPECIALS))
     swapped = words(processors.TemplateProcessing("$A", "$B $A", SPECIALS))
-    for number, made in enumerate((doubled, swapped)):
+    for number, tokenizer in enumerate((doubled, swapped)):
         file = tmp_path / f"{number}.json"
-        made.save(str(file))
+        tokenizer.save(str(file))
         with pytest.raises(TokenizerError, match="export"):
             Tokenizer.load(file, len(WORDS))

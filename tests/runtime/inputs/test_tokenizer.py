@@ -187,10 +187,10 @@ def test_one_special_token_can_be_recognised(file: Path, tokenizer: Tokenizer) -
     text = "the [MASK] [SEP] [mask]"
     recognising = Tokenizer.load(file, SIZE, "[MASK]")
     mask, sep = VOCAB.index("[MASK]"), VOCAB.index("[SEP]")
-    plain, found = tokenizer.content(text).ids, recognising.content(text).ids
-    assert (plain.count(mask), found.count(mask)) == (0, 1)
-    assert sep not in plain + found
-    assert found == [VOCAB.index("the"), mask, *tokenizer.content("[SEP] [mask]").ids]
+    plain, result = tokenizer.content(text).ids, recognising.content(text).ids
+    assert (plain.count(mask), result.count(mask)) == (0, 1)
+    assert sep not in plain + result
+    assert result == [VOCAB.index("the"), mask, *tokenizer.content("[SEP] [mask]").ids]
     assert recognising.single == tokenizer.single
     with pytest.raises(TokenizerError, match="has no token '<mask>'"):
         Tokenizer.load(file, SIZE, "<mask>")
@@ -246,9 +246,9 @@ def test_a_tokenizer_without_specials_truncates_to_the_limit(tmp_path: Path) -> 
 
 def test_panics_are_tokenizer_errors_and_interrupts_are_not() -> None:
     panic = type("PanicException", (BaseException,), {})("index out of bounds\nat 5")
-    found = tokenizer_error(Path("t.json"), panic)
-    assert isinstance(found, TokenizerError)
-    assert "index out of bounds at 5" in str(found)
+    result = tokenizer_error(Path("t.json"), panic)
+    assert isinstance(result, TokenizerError)
+    assert "index out of bounds at 5" in str(result)
     interrupt = KeyboardInterrupt()
     assert tokenizer_error(Path("t.json"), interrupt) is interrupt
     error = InputError("x")

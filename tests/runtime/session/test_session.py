@@ -272,8 +272,8 @@ def test_lives_with_other_users_of_onnxruntime(folder: Path) -> None:
 
 
 def test_idle_sessions_burn_no_cpu(engine: Embedder) -> None:
-    other = Embedder(engine.bundle, threads=2)
-    for each in (engine, other):
+    second = Embedder(engine.bundle, threads=2)
+    for each in (engine, second):
         each.embed(["the cat"] * 20)
     start = time.process_time()
     time.sleep(2)
