@@ -1,6 +1,6 @@
 """The manifest of a bundle: ``edgebert.json`` as frozen dataclasses.
 
-The runtime owns the format; the exporters write it through the same classes.
+The runtime owns the format. The exporters write it through the same classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a graph: NumPy dtype name, and a shape of sizes and names of dynamic dimensions."""
+    """An input or output of a graph.
+
+    ``dtype`` is a name of NumPy. ``shape`` has sizes, and names of dynamic dimensions.
+    """
 
     name: str
     dtype: str
@@ -148,7 +151,7 @@ class Manifest:
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
-    """Turn parsed JSON into ``kind`` (a dataclass, or a type built of them), checking every type on the way.
+    """Turn parsed JSON into ``kind``, a dataclass or a type built of them, and check all types.
 
     Raises:
         BundleError: naming the entry that is missing, unknown or of a wrong type.

@@ -62,7 +62,7 @@ class Bundle:
 
 @contextlib.contextmanager
 def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator[Bundle]:
-    """Open a bundle as :meth:`Bundle.open` does, and hash its weights while the body of the ``with`` runs.
+    """Open a bundle as :meth:`Bundle.open` does, and hash its weights during the body.
 
     An error of the weights is raised at the end of the body.
     """

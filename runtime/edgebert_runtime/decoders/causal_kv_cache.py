@@ -16,7 +16,7 @@ from edgebert_runtime.session.session import Runnable, Session
 
 
 class KVCache(Protocol):
-    """Keys and values of rows of tokens; ``lengths`` (rows,) counts the tokens of each."""
+    """Keys and values of rows of tokens. ``lengths`` (rows,) counts the tokens of each."""
 
     lengths: Ints
 
@@ -95,10 +95,10 @@ class ConcatKVCache(ConcatPast):
 
 
 class InPlaceKVCache:
-    """For graphs that write keys and values into the buffers that they read: ``rows`` rows of ``capacity`` tokens.
+    """For graphs that write keys and values into the buffers that they read.
 
-    The most frequent step appends one token to each row. Its arrays stay bound from one step to the next, and only
-    their contents change.
+    There are ``rows`` rows of ``capacity`` tokens. The most frequent step appends one token to each row. Its arrays
+    stay bound from one step to the next, and only their contents change.
     """
 
     def __init__(self, signature: CausalSignature, session: Session, rows: int, capacity: int) -> None:

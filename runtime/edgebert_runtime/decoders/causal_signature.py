@@ -20,7 +20,7 @@ INPUTS = {"input_ids", "attention_mask", "logits_indices", "top_k"}
 
 @dataclass(frozen=True)
 class CausalSignature:
-    """The sizes of a decoder's graph, and the names of its KV cache, one for each layer's keys and values.
+    """The sizes of a decoder's graph, and the names of its KV cache.
 
     With ``in_place`` the graph writes new keys and values into the buffers that it reads. Without, it returns past
     and new ones together. ``dtype`` of the KV cache is float32 or float16.

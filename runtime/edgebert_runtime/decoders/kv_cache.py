@@ -1,4 +1,4 @@
-"""The two ways in which graphs keep a KV cache, for decoders with and without an encoder."""
+"""The two ways in which graphs keep a KV cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outputs = list[NDArray[Any]]
 
 
 class ConcatPast:
-    """Keys and values of a graph that returns them with those of new tokens appended."""
+    """The KV cache of a graph that returns it with new tokens appended."""
 
     def __init__(self, signature: CausalSignature, session: Runnable) -> None:
         self.signature, self.session = signature, session
@@ -38,7 +38,7 @@ class ConcatPast:
 
 
 class BoundStep:
-    """A step of a graph that writes its KV cache in place, bound once to arrays and run many times.
+    """A step of a graph that writes its KV cache in place, bound once.
 
     ``inputs`` change by their contents only. ``buffers`` are keys and values, one array for each name of the past.
     ``outputs`` hold until the next run.

@@ -1,4 +1,4 @@
-"""Step model of an encoder-decoder model: one row a target, laid out as the graph takes rows."""
+"""The step model of an encoder-decoder model: one row a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class Seq2SeqDecoder(DecoderStepModel):
         self.in_order = True  # each row is in the place of its number, and there are no copies
 
     def prefill(self, targets: Sequence[Sequence[int]]) -> Floats:
-        """Start each row with the tokens of its target, all of one length; return the logits (rows, vocab) after."""
+        """Start each row with its target, and return the logits (rows, vocab) after it.
+
+        All targets have the same length.
+        """
         columns = np.array(targets, np.int64).T
         for column in columns[:-1]:
             self.cache.run(column, self.sources, ())

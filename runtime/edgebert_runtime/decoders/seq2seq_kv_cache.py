@@ -45,9 +45,9 @@ class CrossAttentionCache:
         return cls(keys_values, mask, len(ids))
 
     def select(self, sources: Ints) -> Ints:
-        """Drop all sources but ``sources`` (n,), in rising order; return the numbers (n,) that these have now.
+        """Drop all sources but ``sources`` (n,), in rising order.
 
-        The last of them move to the places of those that go.
+        The last of them move into the gaps. The numbers returned (n,) are their new ones.
         """
         self.count = len(sources)
         moved = np.flatnonzero(sources >= self.count)
@@ -60,7 +60,10 @@ class CrossAttentionCache:
         return numbers
 
     def inputs(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return the inputs of the decoder over the sources that go on; ``names`` are those of keys and values."""
+        """Return the decoder's inputs of the sources that go on.
+
+        ``names`` are those of keys and values.
+        """
         parts = (part[: self.count] for part in self.keys_values)
         return {"encoder_attention_mask": self.mask[: self.count], **dict(zip(names, parts, strict=True))}
 
@@ -107,11 +110,12 @@ class Seq2SeqConcatKVCache(ConcatPast):
 
 
 class Seq2SeqInPlaceKVCache:
-    """For graphs that write keys and values into the buffers that they read: ``rows`` rows of at most ``most`` tokens.
+    """For graphs that write keys and values into the buffers that they read.
 
-    Reordering beams copies nothing: ``table``, the cache indirection, maps each token of a row to the row of the
-    buffers that holds it. When rows are dropped, the graph gets the first rows of the buffers only, and tokens that
-    are elsewhere move there. The capacity doubles whenever it is used up.
+    There are ``rows`` rows of at most ``most`` tokens. Reordering beams copies nothing: ``table``, the cache
+    indirection, maps each token of a row to the row of the buffers that holds it. When rows are dropped, the graph gets
+    the first rows of the buffers only, and tokens that are elsewhere move there. The capacity doubles whenever it is
+    used up.
     """
 
     def __init__(self, signature: Seq2SeqSignature, session: Runnable, rows: int, capacity: int, most: int) -> None:
@@ -163,7 +167,7 @@ class Seq2SeqInPlaceKVCache:
             self.compact(self.table[0, :rows, : self.length])
 
     def compact(self, table: NDArray[np.int32]) -> None:
-        """Move the tokens of ``table`` (rows, length) into the first rows, which have room for all of them."""
+        """Move the tokens of ``table`` (rows, length) into the first rows."""
         rows = len(table)
         moves: list[tuple[int, int, int]] = []  # from a row to another, at a position
         for position in np.flatnonzero((table >= rows).any(0)).tolist():

@@ -15,9 +15,10 @@ INPUTS = {"input_ids", "position", "encoder_attention_mask", "top_k"}
 
 @dataclass(frozen=True)
 class Seq2SeqSignature(CausalSignature):
-    """A decoder with cross-attention: ``cross_names`` are the keys and values that the encoder computes.
+    """A decoder with cross-attention.
 
-    With ``in_place`` a cache-indirection table maps each token of a row to the row of the buffers that holds it.
+    ``cross_names`` are the keys and values that the encoder computes. With ``in_place`` a cache-indirection table maps
+    each token of a row to the row of the buffers that holds it.
     """
 
     cross_names: tuple[str, ...]

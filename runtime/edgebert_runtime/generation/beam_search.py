@@ -32,9 +32,10 @@ from edgebert_runtime.generation.top_k import log_softmax, top_of_logits, top_of
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best continuations of each running prompt, best first; all arrays are (prompts, n).
+    """The best continuations of each running prompt, best first.
 
-    ``totals`` are sums of log-probabilities, -inf where a prompt has fewer continuations than n.
+    All arrays are (prompts, n). ``totals`` are sums of log-probabilities, -inf where a prompt has fewer continuations
+    than n.
     """
 
     rows: Ids
@@ -50,7 +51,7 @@ class Candidates:
 
 @dataclass
 class BackPointers:
-    """Parent, token and log-probability of each row of each step, to trace a finished beam back."""
+    """Parent, token and log-probability of each row of each step."""
 
     parents: list[list[int]] = field(default_factory=list)
     tokens: list[list[int]] = field(default_factory=list)
@@ -73,7 +74,10 @@ class BackPointers:
 
 
 def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Decode | None) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each prompt, best first; fewer than asked for if there are no more."""
+    """Return the best hypotheses of each prompt, best first.
+
+    They are fewer than ``num_return_sequences`` if there are no more.
+    """
     options = plan.options
     hypotheses = [
         BeamHypotheses(options.num_beams, options.penalty, options.early_stopping or False, int(most))
@@ -132,7 +136,7 @@ class CandidateScorer:
 
 
 def select(top: TopK, totals: Doubles, prompts: Ids, width: int) -> Candidates:
-    """Return the ``width`` best continuations of each prompt, out of the best of each of its rows.
+    """Return the ``width`` best continuations of each prompt.
 
     ``totals`` (rows,) are the sums of the rows so far. The rows of a prompt stand together, best first.
     """
@@ -162,9 +166,10 @@ def finish(
     hypotheses: list[BeamHypotheses],
     texts: list[TextStream],
 ) -> tuple[Bools, list[TextStream]]:
-    """Finish the candidates that end; return a mask (prompts, n) of those that run on, and their texts.
+    """Finish the candidates that end.
 
-    ``prompts`` are the numbers of the running prompts.
+    The mask returned (prompts, n) is of those that run on; the texts are theirs. ``prompts`` are the numbers of the
+    running prompts.
     """
     num_beams, length = plan.options.num_beams, history.generated + 1
     ended = plan.ends(candidates.tokens) | (length >= plan.max_new_tokens[prompts])[:, None]
@@ -191,7 +196,7 @@ def finish(
 
 
 def update_stop_strings(candidates: Candidates, plan: SearchPlan, texts: list[TextStream]) -> list[list[TextStream]]:
-    """Return the text stream of each candidate, forked from its row; nothing without stop strings."""
+    """Return the text stream of each candidate, forked from its row."""
     if not texts:
         return []
     forks = []

@@ -20,8 +20,8 @@ class Step:
     """One new token of each running sequence.
 
     ``rows`` (n,) are the numbers of the sequences, in rising order: ``num_return_sequences`` for each prompt.
-    ``tokens`` and ``logprobs`` (n,) are theirs; ``reasons`` say why they end, None if they go on. ``pieces`` are the
-    text that is certain now; all pieces of a sequence join to its text.
+    ``tokens`` and ``logprobs`` (n,) are theirs. ``reasons`` say why they end, None if they go on. ``pieces`` are the
+    text that is final now. All pieces of a sequence join to its text.
     """
 
     rows: Ids
@@ -55,7 +55,7 @@ def stream_steps(
 
 
 class TokenSelector:
-    """Selects the next token of each row: the most likely one, or one that a sampler draws."""
+    """Selects the next token of each row: the most likely one, or a draw."""
 
     def __init__(self, model: StepModel, plan: SearchPlan, sampler: Sampler | None) -> None:
         self.model = model
@@ -95,7 +95,7 @@ class TokenSelector:
 
 
 def check_possible(scores: Floats, history: TokenHistory) -> None:
-    """Make sure that each row has a possible token, given the best score (rows,) of each.
+    """Check that the best score (rows,) of each row is possible.
 
     Raises:
         InputError: naming the prompt for which the options leave none.
@@ -108,7 +108,7 @@ def check_possible(scores: Floats, history: TokenHistory) -> None:
 def endings(
     plan: SearchPlan, history: TokenHistory, rows: Ids, tokens: Ids, texts: list[TextStream]
 ) -> tuple[tuple[FinishReason | None, ...], tuple[str, ...]]:
-    """Return the finish reason of each row, None if it goes on, and the text that is certain now."""
+    """Return the finish reason of each row, and its text that is final now."""
     reasons, pieces = [], []
     for row, token, prompt in zip(rows.tolist(), tokens.tolist(), history.prompts.tolist(), strict=True):
         reason = plan.finish_reason(token, prompt, history.generated + 1)

@@ -15,8 +15,8 @@ FinishReason = Literal["stop", "stop_string", "length"]
 class Hypothesis:
     """A continuation of a prompt.
 
-    ``tokens`` are the new ones. ``finish_reason`` is ``stop`` after an end-of-sequence token, which is then the last
-    of ``tokens``; ``stop_string`` after a stop string; ``length`` at the limit of tokens.
+    ``tokens`` are the new ones. ``finish_reason`` is ``stop`` after an end-of-sequence token. That token is then the
+    last of ``tokens``. It is ``stop_string`` after a stop string, ``length`` at the limit of tokens.
 
     ``token_logprobs`` are natural logarithms of the probabilities that the model gave to ``tokens``, before any logits
     processor. There are two exceptions. A forced token counts 0. In a beam search, as in transformers,
@@ -57,11 +57,12 @@ class FinishedBeam(NamedTuple):
 
 @dataclass
 class BeamHypotheses:
-    """The ``size`` best finished beams of a prompt, best first; of equal scores the first one finished comes first.
+    """The ``size`` best finished beams of a prompt, best first.
 
-    ``early_stopping`` decides when a full list is final. True: at once. False: when the best running beam, finished
-    now, would not beat the worst of the list. "never": when it could not beat it at any length up to
-    ``max_new_tokens``. With a negative ``length_penalty`` the last two are the same, as in transformers.
+    Of equal scores the first one finished comes first. ``early_stopping`` decides when a full list is final. True: at
+    once. False: when the best running beam, finished now, would not beat the worst of the list. "never": when it could
+    not beat it at any length up to ``max_new_tokens``. With a negative ``length_penalty`` the last two are the same, as
+    in transformers.
     """
 
     size: int
@@ -77,7 +78,7 @@ class BeamHypotheses:
         del self.finished[self.size :]
 
     def is_final(self, best_total: float, length: int) -> bool:
-        """Say whether the search is over, given the best sum of the running beams and their length."""
+        """Say whether the search is over, given the best running beam."""
         if len(self.finished) < self.size:
             return False
         if self.early_stopping is True:

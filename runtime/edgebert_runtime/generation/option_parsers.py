@@ -61,7 +61,7 @@ def token(name: str, value: object) -> int:
 
 
 def tokens(name: str, value: object) -> tuple[int, ...]:
-    """Return token ids in rising order, each once; one id may stand for a list of one."""
+    """Return token ids in rising order, each once. One id may stand for a list."""
     if isinstance(value, (int, np.integer)):
         return (token(name, value),)
     return tuple(sorted({token(name, item) for item in listed(name, value, "token ids")}))
@@ -74,7 +74,7 @@ def sequences(name: str, value: object) -> tuple[tuple[int, ...], ...]:
 
 
 def strings(name: str, value: object) -> tuple[str, ...]:
-    """Return non-empty strings; one string may stand for a list of one."""
+    """Return non-empty strings. One string may stand for a list."""
     items = [value] if isinstance(value, str) else listed(name, value, "strings")
     for item in items:
         if not isinstance(item, str) or not item:

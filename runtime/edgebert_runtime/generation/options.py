@@ -76,7 +76,7 @@ class Options:
     def read(cls, defaults: Mapping[str, Any] | None = None, /, **call: Any) -> Options:
         """Return the options of a call over the defaults of a bundle.
 
-        A default without effect in the mode of the call is left out; an option of the call is refused.
+        A default without effect in the mode of the call is left out. An option of the call is refused.
 
         Raises:
             InputError: for an unknown name, with the nearest known one, and whatever :class:`Options` refuses.
@@ -108,7 +108,7 @@ def native(value: Any) -> Any:
 
 
 def present(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of a bundle that are set; 0 and an empty list can mean unset there."""
+    """Return the defaults of a bundle that are set. 0 and an empty list can mean unset."""
     for name in defaults:
         if name not in CHECKS and name not in ENGINE_ONLY:
             raise unknown(name, "the bundle's ")

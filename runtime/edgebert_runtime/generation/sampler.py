@@ -1,4 +1,4 @@
-"""Sampling: shape the distribution of each row, and draw from it with random numbers of the row's own.
+"""Sampling: shape the distribution of each row, and draw from it.
 
 ``temperature``, ``top_p``, ``min_p`` and ``typical_p`` edit ``scores`` (rows, n) in place, as transformers' logits
 warpers do. Scores are logits up to a constant. The best token of each row always stays, and so do all tokens that
@@ -22,11 +22,11 @@ NUCLEUS = 1024
 
 
 class Sampler:
-    """Draws one token for each row; draws of a row do not depend on the other rows.
+    """Draws one token for each row.
 
-    With a seed, random numbers follow from the seed, the key of the row's prompt, and the row's number among those of
-    the prompt. Equal keys in a batch get equal numbers, the same as each would get alone. For different draws of one
-    prompt there is ``num_return_sequences``.
+    Each row has random numbers of its own, so draws do not depend on the other rows. With a seed they follow from the
+    seed, the key of the prompt, and the number of the row in the prompt. Equal keys get equal numbers, in a batch as
+    alone. ``num_return_sequences`` gives different draws of one prompt.
     """
 
     def __init__(self, options: Options, keys: Sequence[Sequence[int]]) -> None:
@@ -47,9 +47,9 @@ class Sampler:
 
 
 def sample_index(weights: Floats, point: float) -> int:
-    """Return the index of ``weights`` (n,) that ``point`` falls on, from 0 to below 1 over their sum.
+    """Return the index of ``weights`` (n,) at ``point`` of their running sum.
 
-    Sums over blocks find the block first, as a running sum over all of them is slow.
+    ``point`` is from 0 to below 1. Sums over blocks find the block first: a running sum over all is slow.
     """
     sums = np.add.reduceat(weights, np.arange(0, weights.size, BLOCK))
     running = np.cumsum(sums, dtype=np.float64)
@@ -60,13 +60,19 @@ def sample_index(weights: Floats, point: float) -> int:
 
 
 def first_above(running: Doubles, point: float) -> int:
-    """Return the first index whose running sum exceeds ``point``, or by rounding the last one with a weight."""
+    """Return the first index whose running sum exceeds ``point``.
+
+    If rounding leaves none, it is the last index with a weight.
+    """
     index = int(np.searchsorted(running, point, side="right"))
     return index if index < running.size else int(np.searchsorted(running, running[-1]))
 
 
 def warp(scores: Floats, options: Options) -> tuple[Ids | None, Floats]:
-    """Shape the distribution by the options; return the ids (rows, n) of the scores left, None for all."""
+    """Shape the distribution by the options.
+
+    The ids returned (rows, n) are those of the scores that are left. They are None for the whole vocabulary.
+    """
     ids = None
     if options.top_k is not None and options.top_k < scores.shape[1]:
         ids, scores = top_k_filter(scores, options.top_k)
@@ -82,9 +88,9 @@ def warp(scores: Floats, options: Options) -> tuple[Ids | None, Floats]:
 
 
 def top_k_filter(scores: Floats, k: int) -> tuple[Ids, Floats]:
-    """Return ids and scores (rows, n) of the ``k`` best tokens of each row, with all that equal the last of them.
+    """Return ids and scores (rows, n) of the ``k`` best tokens of each row.
 
-    They are in the order of ids. Rows with fewer tokens than others are filled with -inf.
+    Tokens that equal the k-th best are among them. They are in the order of ids. Shorter rows are filled with -inf.
     """
     indices = [np.flatnonzero(row >= row[top_indices(row, k)[-1]]) for row in scores]
     width = max(map(len, indices))
@@ -139,6 +145,6 @@ def typical_p(scores: Floats, mass: float) -> None:
 
 
 def unnormalized_probs(scores: Floats) -> Floats:
-    """Return probabilities (rows, n) up to a factor: that of the best token of each row is 1."""
+    """Return probabilities (rows, n) up to a factor. The best token of each row has 1."""
     result: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
     return result

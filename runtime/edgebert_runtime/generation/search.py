@@ -54,9 +54,10 @@ def stream(
     decode: Decode | None = None,
     keys: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[Step]:
-    """Return an iterator over the steps of the same search, with pieces of text if ``decode`` is given.
+    """Return an iterator over the steps of the same search.
 
-    The model computes a step when it is asked for, and nothing after the iterator is closed.
+    With ``decode`` the steps have pieces of text. The model computes a step when it is asked for, and nothing after the
+    iterator is closed.
 
     Raises:
         InputError: as :func:`search`, and for a beam search, whose first token is known at its end only.

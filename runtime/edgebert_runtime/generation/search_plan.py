@@ -1,4 +1,4 @@
-"""A search checked against its model: the constraints and the token limit of each prompt."""
+"""The plan of a search: constraints and token limits of its prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of a model that a search runs step by step, and the token history of its rows."""
+"""The step model of a search, and the token history of its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_TOKEN = -1
 class TopK(NamedTuple):
     """The k best next tokens of each row.
 
-    ``ids`` (rows, k) are best first; of equal ones the lowest id comes first. ``logprobs`` (rows, k) are -inf where
+    ``ids`` (rows, k) are best first. Of equal ones the lowest id comes first. ``logprobs`` (rows, k) are -inf where
     a row has fewer than k possible tokens.
     """
 
@@ -34,8 +34,8 @@ class StepModel(Protocol):
     def step(self, parents: Ids, tokens: Ids) -> Floats:
         """Return logits (rows, vocab) of a new batch whose row i continues row ``parents[i]`` with ``tokens[i]``.
 
-        ``parents`` (rows,) are rows of the batch before; the rows of the first batch are the prompts. Rows that are
-        not among them have ended. The array returned is only read, and only until the next call.
+        ``parents`` (rows,) are rows of the batch before. The rows of the first batch are the prompts. All other rows
+        have ended. The array returned is only read, and only until the next call.
         """
 
 

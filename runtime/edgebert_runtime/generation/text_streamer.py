@@ -33,7 +33,7 @@ class TextStream:
         self.emitted = 0  # characters of the text that were returned
 
     def feed(self, token: int) -> str:
-        """Add a token, and return the text that is final now, which may be empty."""
+        """Add a token, and return the text that is final now."""
         self.tokens.append(token)
         self.text = self.decode(self.tokens)
         visible = len(self.text.rstrip(UNFINISHED))
@@ -80,7 +80,10 @@ def first_of(text: str, strings: Sequence[str], start: int = 0) -> int | None:
 
 
 def longest_partial_stop(text: str, strings: Sequence[str]) -> int:
-    """Return the length of the longest end of ``text`` that begins one of ``strings``, but is not all of it."""
+    """Return the length of the longest end of ``text`` that is the start of a stop string.
+
+    A whole stop string does not count.
+    """
     for length in range(min(len(text), max(map(len, strings), default=1) - 1), 0, -1):
         if any(len(string) > length and string.startswith(text[-length:]) for string in strings):
             return length

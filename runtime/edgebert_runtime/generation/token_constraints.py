@@ -1,4 +1,4 @@
-"""The constraints that options set for the next token, in the order in which transformers applies them.
+"""The constraints of the next token, in the order of transformers.
 
 :class:`SuppressTokens` and :class:`ForceTokens` are data: token ids, and the steps at which they hold. They keep the
 order of the other tokens, so a search with only these needs a few top-k tokens and never full logits. All others are
@@ -93,7 +93,10 @@ class TokenConstraints:
 
     @cached_property
     def needs_full_logits(self) -> bool:
-        """Whether a constraint is a function over full logits, or too many tokens are suppressed for top-k."""
+        """Whether top-k tokens are not enough.
+
+        A constraint may be a function over full logits, or suppress too many tokens.
+        """
         return self.extra_candidates > MAX_EXTRA_CANDIDATES or not all(
             isinstance(constraint, (SuppressTokens, ForceTokens)) for constraint in self.constraints
         )

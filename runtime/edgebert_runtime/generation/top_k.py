@@ -22,7 +22,7 @@ def not_finite() -> EdgebertError:
 
 
 def top_indices(row: Floats, k: int) -> Ids:
-    """Return the indices of the ``k`` largest numbers of ``row`` (n,), largest first, or of all that exist."""
+    """Return the indices of the ``k`` largest numbers of ``row`` (n,), largest first."""
     if k == 1:
         index = int(row.argmax())
         return np.array([index] if row[index] > -np.inf else [], dtype=np.int64)

@@ -25,7 +25,7 @@ FARTHEST = 64
 
 
 def strip(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span without white space at its ends; a span of only white space becomes empty."""
+    """Return the span without white space at its ends, empty for white space alone."""
     inside = text[start:end].lstrip()
     start = end - len(inside)
     return start, start + len(inside.rstrip())

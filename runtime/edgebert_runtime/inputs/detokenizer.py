@@ -52,7 +52,7 @@ class Spelling:
         return Written(before + word + after, len(before), len(before) + len(word))
 
     def join(self, parts: Sequence[Sequence[str]]) -> list[str]:
-        """Return the texts of consecutive parts of a row of tokens; a space between two is in the second."""
+        """Return the texts of consecutive parts of a row. A space between two is in the second."""
         texts: list[str] = []
         for part in parts:
             text = self.write(part)

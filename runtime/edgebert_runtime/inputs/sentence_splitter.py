@@ -1,4 +1,4 @@
-"""Sentences of a text; every character is in one of them or in the white space between.
+"""Sentences of a text. Every character is in one of them or in the white space between.
 
 A sentence ends at a blank line; after a full-width mark (``。``); and at white space after a mark (``. ! ?`` and those
 of other scripts, closing quotes and brackets included), except when:
@@ -34,7 +34,7 @@ CLAUSES = ",;:،؛、，；："
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of a text, and the white space before, between and after them, which may be empty."""
+    """The sentences of a text, and the white space before, between and after them."""
 
     texts: list[str]
     gaps: list[str]
@@ -45,7 +45,7 @@ class Sentences:
 
 
 def split_sentences(text: str, fits: Callable[[str], bool] = lambda _: True) -> Sentences:
-    """Split a text; a sentence that does not fit is cut at white space until its parts do."""
+    """Split a text. A sentence that does not fit is cut at white space."""
     first = text[: len(text) - len(text.lstrip())]
     pairs = [pair for sentence, gap in sentences(text, len(first)) for pair in cut(sentence, gap, fits)]
     return Sentences([sentence for sentence, _ in pairs], [first, *(gap for _, gap in pairs)])
@@ -86,7 +86,7 @@ def shortened(stem: str, after: str) -> bool:
 
 
 def cut(sentence: str, gap: str, fits: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a sentence that fit, each with the white space after it, ``gap`` after the last."""
+    """Yield the parts of a sentence that fit, each with the white space after it."""
     waiting = [(sentence, gap)]
     while waiting:
         part, after = waiting.pop()
@@ -98,7 +98,7 @@ def cut(sentence: str, gap: str, fits: Callable[[str], bool]) -> Iterator[tuple[
 
 
 def middle(sentence: str) -> re.Match[str] | None:
-    """Return the white space nearest to the middle; after a comma or the like, if in the middle half."""
+    """Return the white space nearest to the middle. In the middle half one after a comma comes first."""
     half = len(sentence) / 2
     spaces = sorted(re.finditer(r"\s+", sentence), key=lambda space: abs(space.start() - half))
     clauses = (space for space in spaces if sentence[space.start() - 1] in CLAUSES)

@@ -37,7 +37,7 @@ Compute = Callable[[Runnable, list[int]], None]
 
 
 class Workers:
-    """The session of a model, and for bulk work a second one with single-threaded runs in parallel."""
+    """The session of a model, and a second one for bulk work on one thread each."""
 
     def __init__(self, bundle: Bundle, file: str, device: str, threads: int | None, session: Runnable | None) -> None:
         self.path = bundle.path / file
@@ -58,7 +58,7 @@ class Workers:
         self.lock = threading.Lock()
 
     def start(self, plan: Callable[[int], Batches], tokens: int, budget: int, compute: Compute) -> Callable[[], None]:
-        """Start work of ``tokens`` tokens, of which ``budget`` may be computed at a time; return how to wait for it.
+        """Start work of ``tokens`` tokens, ``budget`` at a time; return a function that waits for it.
 
         Raises:
             EdgebertError: out of the function returned, if a batch fails.
@@ -77,7 +77,7 @@ class Workers:
             compute(self.session, batch)
 
     def parallel_session(self, tokens: int) -> tuple[Session, ThreadPoolExecutor] | None:
-        """Return what computes batches side by side, opened when it is time; None where it does not pay."""
+        """Return the session and pool of parallel batches. None where they do not pay."""
         if not self.may_open_second:
             return None
         with self.lock:
@@ -89,7 +89,7 @@ class Workers:
 
 
 def gather(futures: list[Future[None]]) -> None:
-    """Wait for all ``futures``; raise the error of the first that failed, after stopping those not yet begun."""
+    """Wait for all ``futures``. An error of one cancels those not yet begun."""
     try:
         for future in futures:
             future.result()

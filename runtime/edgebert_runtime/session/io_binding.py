@@ -1,4 +1,4 @@
-"""Bind a graph to NumPy arrays that it reads and writes in place, so that runs copy nothing."""
+"""Graphs bound to NumPy arrays, which they read and write without copies."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def available_threads(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) ->
 
 
 def cpu_quotas(cgroups: Path, membership: Path) -> Iterator[float]:
-    """Yield the CPU quota of the process's control group and of each one above it, versions 1 and 2."""
+    """Yield the CPU quotas of the process's control group and its parents, versions 1 and 2."""
     for line in read(membership).splitlines():
         _, _, entry = line.partition(":")
         controllers, _, group = entry.partition(":")
