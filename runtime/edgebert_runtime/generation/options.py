@@ -64,10 +64,10 @@ class Options:
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        for name, check in CHECKS.items():
-            value = native(getattr(self, name))
+        values = {name: native(getattr(self, name)) for name in CHECKS}
+        for name, value in values.items():
             if value is not None and value != ():
-                object.__setattr__(self, name, check(name, value))
+                object.__setattr__(self, name, CHECKS[name](name, value))
         check_mode(self)
         check_lengths(self)
         check_endings(self)
@@ -101,7 +101,7 @@ class Options:
 
 
 def native(value: Any) -> Any:
-    """Return NumPy scalars and arrays, in lists too, as the Python numbers and lists of the same values."""
+    """Return NumPy scalars and arrays, in lists too, as Python numbers and lists."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(native, value))
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
