@@ -27,17 +27,17 @@ def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
 
 
 def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
+    passed = watch(monkeypatch, "quantize_bundle", fp32_bundle)
     assert run("quantize", "b", "q").exit_code == 0
     plain = {"args": (Path("b"), Path("q")), "scheme": "int8", "exclude": (), "progress": None}
-    assert seen == plain, "what was not given is left to the library"
+    assert passed == plain, "what was not given is left to the library"
     options = (
         "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-fidelity 0 --force "
         "--asymmetric --algorithm gptq --calibration-method entropy --mixed-precision 0.5% "
         "--max-slowdown 1.5 --eval e.jsonl"
     )
     assert run("quantize", "b", "q", *options.split()).exit_code == 0
-    assert seen == plain | {
+    assert passed == plain | {
         **{
             "scheme": "int4",
             "block_size": 64,
@@ -69,22 +69,22 @@ def test_limits_that_say_nothing_are_wrong_usage(run: Any, option: str, value: s
 
 
 def test_the_largest_loss_is_a_share(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
-    for given, share in (("0.5%", 0.005), (" 2 % ", 0.02), ("0.01", 0.01)):
-        assert run("quantize", "b", "q", "--mixed-precision", given).exit_code == 0
-        assert seen["mixed_precision"] == pytest.approx(share)
+    passed = watch(monkeypatch, "quantize_bundle", fp32_bundle)
+    for text, share in (("0.5%", 0.005), (" 2 % ", 0.02), ("0.01", 0.01)):
+        assert run("quantize", "b", "q", "--mixed-precision", text).exit_code == 0
+        assert passed["mixed_precision"] == pytest.approx(share)
 
 
 def test_sensitivity_is_measured_and_nothing_written(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the cat sat\nsun and moon\n" * 5)
     options = ["--sensitivity", "--calibration", tmp_path / "texts.txt", "--exclude", "*.0.*", "--exclude", "*embed*"]
-    found = json.loads(run("quantize", fp32_bundle, *options, "--json").stdout)
+    rows = json.loads(run("quantize", fp32_bundle, *options, "--json").stdout)
     names = ["attention_output", "ffn_down", "ffn_up", "qkv"]
-    assert sorted(row["weight"] for row in found) == [f"bert.layers.1.{name}.weight" for name in names]
-    assert all(row["int4"] > 0 for row in found)
+    assert sorted(row["weight"] for row in rows) == [f"bert.layers.1.{name}.weight" for name in names]
+    assert all(row["int4"] > 0 for row in rows)
     result = run("quantize", fp32_bundle, *options)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert [line.split()[0] for line in result.stdout.splitlines()] == [row["weight"] for row in found]
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [row["weight"] for row in rows]
     assert [file.name for file in tmp_path.iterdir()] == ["texts.txt"]
 
 
@@ -117,9 +117,9 @@ def test_quantize_writes_a_page(run: Any, int8_bundle: Path, tmp_path: Path, mon
 def test_a_page_without_a_folder_is_refused_before_any_work(
     run: Any, fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watch(monkeypatch, "quantize_bundle", fp32_bundle)
+    passed = watch(monkeypatch, "quantize_bundle", fp32_bundle)
     result = run("quantize", "b", "q", "--html", tmp_path / "none" / "report.html")
-    assert (result.exit_code, result.stdout, seen) == (1, "", {})
+    assert (result.exit_code, result.stdout, passed) == (1, "", {})
     assert result.stderr.endswith(f"the folder {tmp_path / 'none'} does not exist; create it first\n")
 
 

@@ -14,13 +14,13 @@ from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
 from edgebert.cli.text_input import read_texts
 
-# Options that --sensitivity has a use for.
-MEASURING = ("granularity", "exclude")
+# The options of --sensitivity.
+SENSITIVITY_OPTIONS = ("granularity", "exclude")
 PERCENT = re.compile(r"([0-9.]+)\s*%")
 
 
 def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Turn a percentage, or a number from 0 to 1, into such a number."""
+    """Return a percentage, or a number from 0 to 1, as such a number."""
     if value is None:
         return None
     match = PERCENT.fullmatch(value.strip())
@@ -40,16 +40,17 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     "--scheme",
     type=click.Choice(["int8", "int4", "int8-static", "fp16"]),
     default="int8",
-    help="How the weights are stored.",
+    help="Format of the weights: int8 for encoders and decoders, int4 for the smallest files, int8-static for engines "
+    "with standard operators only, fp16 for GPUs.",
 )
 @click.option(
     "--granularity",
     type=click.Choice(["block", "channel"]),
-    show_default="block for decoders (generate), channel for all others",
+    show_default="block for the task generate, channel for all others",
     help="Scales per block of weights, fastest for one token at a time, or per output channel, fastest for batches and "
     "long prompts.",
 )
-@click.option("--block-size", type=int, show_default="128, or 64 with int4", help="How many weights share a scale.")
+@click.option("--block-size", type=int, show_default="128, or 64 with int4", help="Weights per scale, such as 64.")
 @click.option("--asymmetric", is_flag=True, help="Store a zero point beside the scale of each block.")
 @click.option(
     "--algorithm",
@@ -63,20 +64,20 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     multiple=True,
     metavar="PATTERN",
     show_default="nothing",
-    help="Leave the weights whose name matches in float32, as in '*.ffn_down.weight'. May be given several times.",
+    help="Leave weights whose name matches in float32, such as '*.ffn_down.weight'. May be given several times.",
 )
 @click.option(
     "--calibration",
     type=FOLDER,
     metavar="FILE",
     show_default="built-in sample texts",
-    help="Texts of your own, UTF-8, one a line, that set the scales and measure what was lost.",
+    help="Texts like yours, UTF-8, one a line. Every second one sets scales; the others measure fidelity.",
 )
 @click.option(
     "--calibration-method",
     type=click.Choice(["min-max", "percentile", "entropy", "mse"]),
     show_default="min-max",
-    help="How int8-static finds the range of an activation.",
+    help="Calibration method of the activation ranges of int8-static.",
 )
 @click.option(
     "--mixed-precision",
@@ -97,8 +98,8 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     type=FOLDER,
     metavar="FILE",
     show_default="nothing",
-    help="Labelled examples on which both bundles are judged: a JSON object a line, with text and label for a "
-    "classifier, and for other tasks with the fields that the error of a wrong line names.",
+    help="Labelled examples that both bundles are evaluated on: a JSON object a line, with text and label for a "
+    "classifier. The error of a wrong line names the fields of other tasks.",
 )
 @click.option(
     "--min-fidelity",
@@ -112,9 +113,11 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     type=click.FloatRange(min=0, min_open=True),
     metavar="TIMES",
     show_default="any",
-    help="Fail if the new bundle takes more than so many times the time of float32, in the median of what is timed.",
+    help="Fail if the quantized bundle is slower, in times of float32, such as 1.2; the median of all timed shapes.",
 )
-@click.option("--html", type=FOLDER, metavar="FILE", show_default="nothing", help="Write the report as one page, too.")
+@click.option(
+    "--html", type=FOLDER, metavar="FILE", show_default="nothing", help="Write the report as an HTML page as well."
+)
 @force_option
 @json_option
 def quantize(
@@ -126,7 +129,7 @@ def quantize(
     as_json: bool,
     **options: Any,
 ) -> None:
-    r"""Store the weights of BUNDLE in fewer bits, in the folder OUT.
+    r"""Quantize the float32 bundle BUNDLE into the folder OUT.
 
     \b
     Example:
@@ -134,45 +137,45 @@ def quantize(
         edgebert quantize gpt2/ gpt2-int4/ --scheme int4 --block-size 64 --max-slowdown 1
         edgebert quantize minilm/ --sensitivity
 
-    Reports which layers were quantized, the size and speed of both, how far the results differ, and with --eval how
-    good they are. A bundle that falls short of --min-fidelity or --max-slowdown is not written.
+    Reports the layers that were quantized, size, speed, fidelity to float32, and with --eval the quality of both
+    bundles. A bundle that misses --min-fidelity or --max-slowdown is not written.
     """
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    settings = {name: value for name, value in options.items() if value is not None and value is not False}
     if sensitivity:
-        check_measuring(given, out, html)
+        check_sensitivity_options(settings, out, html)
     elif out is None:
         raise click.UsageError("Missing argument 'OUT'.")
     if calibration is not None:
-        given["calibration"] = read_texts(calibration)
+        settings["calibration"] = read_texts(calibration)
     if sensitivity or out is None:
-        echo_sensitivity(bundle, given, as_json)
+        echo_sensitivity(bundle, settings, as_json)
     else:
-        make(bundle, out, given, html, as_json)
+        quantize_and_report(bundle, out, settings, html, as_json)
 
 
-def check_measuring(given: dict[str, Any], out: Path | None, html: Path | None) -> None:
-    """Refuse what has no meaning where nothing is written; take what is the default anyway out of ``given``."""
-    if given["scheme"] == "int8":
-        del given["scheme"]
-    others = [f"--{name.replace('_', '-')}" for name in given if name not in MEASURING]
-    others += ["--html"] * (html is not None) + ["OUT"] * (out is not None)
-    if others:
-        raise click.UsageError(f"--sensitivity writes nothing, leave out {', '.join(others)}.")
+def check_sensitivity_options(settings: dict[str, Any], out: Path | None, html: Path | None) -> None:
+    """Refuse options that --sensitivity does not have; drop the default scheme from ``settings``."""
+    if settings["scheme"] == "int8":
+        del settings["scheme"]
+    refused = [f"--{name.replace('_', '-')}" for name in settings if name not in SENSITIVITY_OPTIONS]
+    refused += ["--html"] * (html is not None) + ["OUT"] * (out is not None)
+    if refused:
+        raise click.UsageError(f"--sensitivity writes nothing, leave out {', '.join(refused)}.")
 
 
-def echo_sensitivity(bundle: Path, given: dict[str, Any], as_json: bool) -> None:
-    """Measure what each weight alone costs, and print it."""
+def echo_sensitivity(bundle: Path, settings: dict[str, Any], as_json: bool) -> None:
+    """Measure the fidelity loss of each weight alone, and print it."""
     from edgebert_exporters.quantize import measure_sensitivity
 
     with step_progress() as progress:
-        found = measure_sensitivity(bundle, progress=progress, **given)
+        rows = measure_sensitivity(bundle, progress=progress, **settings)
     if as_json:
-        echo_json(found)
+        echo_json(rows)
     else:
-        echo_table(costs_of_weights(found, None))
+        echo_table(costs_of_weights(rows, None))
 
 
-def make(bundle: Path, out: Path, given: dict[str, Any], html: Path | None, as_json: bool) -> None:
+def quantize_and_report(bundle: Path, out: Path, settings: dict[str, Any], html: Path | None, as_json: bool) -> None:
     """Quantize, and print and write the report."""
     import edgebert_exporters
     from edgebert_exporters.reports.html_report import check_page, write_page
@@ -180,11 +183,11 @@ def make(bundle: Path, out: Path, given: dict[str, Any], html: Path | None, as_j
     if html is not None:
         check_page(html)
     with step_progress() as progress:
-        made = edgebert_exporters.quantize_bundle(bundle, out, progress=progress, **given)
+        quantized = edgebert_exporters.quantize_bundle(bundle, out, progress=progress, **settings)
     if html is not None:
-        write_page(html, made, figures_of(made.manifest.report))
+        write_page(html, quantized, figures_of(quantized.manifest.report))
     if as_json:
-        echo_json(as_dict(made))
+        echo_json(as_dict(quantized))
         return
-    echo_table(headline(made))
-    echo_report(made)
+    echo_table(headline(quantized))
+    echo_report(quantized)

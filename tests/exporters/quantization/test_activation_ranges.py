@@ -85,21 +85,21 @@ def rounding_error(numbers: Floats, low: float, high: float) -> float:
 def test_mse_is_the_best_of_all_ranges(kind: str) -> None:
     """No range between fractions of both ends, finer than those that are tried, is noticeably better."""
     numbers = sample(kind)
-    found = rounding_error(numbers, *seen(numbers).range_by("mse"))
+    error = rounding_error(numbers, *seen(numbers).range_by("mse"))
     ends = min(float(numbers.min()), 0), max(float(numbers.max()), 0)
     shares = np.linspace(0.02, 1, 50)
     best = min(rounding_error(numbers, ends[0] * a, ends[1] * b) for a, b in itertools.product(shares, shares))
-    assert found <= 1.03 * best
-    assert found <= 1.001 * rounding_error(numbers, *ends)
+    assert error <= 1.03 * best
+    assert error <= 1.001 * rounding_error(numbers, *ends)
 
 
-def divergence_by_hand(counts: list[int], kept: int, steps: int) -> float:
+def divergence_by_hand(counts: list[int], cut_at: int, steps: int) -> float:
     """Follow the published description number by number."""
-    reference = [float(count) for count in counts[:kept]]
-    reference[-1] += sum(counts[kept:])
-    rounded = [0.0] * kept
+    reference = [float(count) for count in counts[:cut_at]]
+    reference[-1] += sum(counts[cut_at:])
+    rounded = [0.0] * cut_at
     for step in range(steps):
-        bins = [i for i in range(kept) if i * steps // kept == step]
+        bins = [i for i in range(cut_at) if i * steps // cut_at == step]
         filled = [i for i in bins if reference[i] > 0]
         for i in filled:
             rounded[i] = sum(counts[j] for j in bins) / len(filled)
@@ -116,9 +116,9 @@ def divergence_by_hand(counts: list[int], kept: int, steps: int) -> float:
 @settings(deadline=None, max_examples=30)
 def test_divergence_is_that_of_the_description(counts: list[int], cut: int) -> None:
     counts[-1] += 1
-    kept = max(128, len(counts) - cut)
-    expected = divergence_by_hand(counts, kept, 128)
-    assert divergence(np.array(counts), kept) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    cut_at = max(128, len(counts) - cut)
+    expected = divergence_by_hand(counts, cut_at, 128)
+    assert divergence(np.array(counts), cut_at) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["outliers", "gelu", "heavy"])
@@ -128,11 +128,11 @@ def test_entropy_is_the_best_cut_of_the_magnitudes(kind: str) -> None:
     step = width(histogram) * BINS / 2048
     counts = np.bincount((np.abs(numbers) / np.float32(step)).astype(int)).tolist()
     tried = [*range(128, len(counts), 31), len(counts)]  # of all, which take plain Python seconds
-    least = min(divergence_by_hand(counts, kept, 128) for kept in tried)
+    least = min(divergence_by_hand(counts, cut_at, 128) for cut_at in tried)
     low, high = histogram.range_by("entropy")
-    kept = round(max(-low, high) / step)
-    assert divergence_by_hand(counts, min(kept, len(counts)), 128) <= least * 1.001
-    assert (low, high) == (max(float(numbers.min()), -kept * step), min(float(numbers.max()), high))
+    cut_at = round(max(-low, high) / step)
+    assert divergence_by_hand(counts, min(cut_at, len(counts)), 128) <= least * 1.001
+    assert (low, high) == (max(float(numbers.min()), -cut_at * step), min(float(numbers.max()), high))
 
 
 def test_what_is_cut_off() -> None:
@@ -232,9 +232,9 @@ def test_memory_does_not_grow_with_the_number_of_rows() -> None:
     [(-1, 1.55, 0.01, 100), (0, 255, 1, 0), (3, 51, 0.2, 0), (-51, -3, 0.2, 255), (0, 0, 1, 0), (-1e-40, 0, 1, 0)],
 )
 def test_steps_by_hand(low: float, high: float, step: float, zero: int) -> None:
-    found = uint8_params(low, high)
-    assert found[0] == pytest.approx(step)
-    assert found[1] == zero
+    params = uint8_params(low, high)
+    assert params[0] == pytest.approx(step)
+    assert params[1] == zero
 
 
 def test_constant_numbers_have_a_range() -> None:

@@ -95,10 +95,10 @@ def test_numbers_are_off_by_little(weight: Floats, bits: int, asymmetric: bool) 
     assert blocks.integers.shape == (3, 3, 16 * bits // 8)
     assert np.isfinite(blocks.scale).all()
     assert (blocks.scale != 0).all()
-    found = numbers(blocks, bits, 40)
-    np.testing.assert_allclose(dequantize(blocks, bits, 40), found, rtol=1e-6)
+    rounded = numbers(blocks, bits, 40)
+    np.testing.assert_allclose(dequantize(blocks, bits, 40), rounded, rtol=1e-6)
     cut = np.pad(weight, [(0, 0), (0, 8)]).reshape(3, 3, 16)
-    error = np.sqrt(((np.pad(found - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
+    error = np.sqrt(((np.pad(rounded - weight, [(0, 0), (0, 8)])).reshape(3, 3, 16) ** 2).mean(2))
     if asymmetric:  # zero is a whole number of steps, for which one is wider by 1 / 14 at most
         step, most = (np.maximum(cut.max(2), 0) - np.minimum(cut.min(2), 0)) / (2**bits - 1), 0.5358
     else:  # of 4 bits the shorter side ends at 7, with the largest scale tried at 7.42 of the 8 steps
@@ -108,13 +108,13 @@ def test_numbers_are_off_by_little(weight: Floats, bits: int, asymmetric: bool) 
 
 def test_the_best_scale_is_no_worse_than_the_usual_ones() -> None:
     weight = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
-    found = numbers(quantize_blocks(weight, 4, 32), 4, 96)
+    rounded = numbers(quantize_blocks(weight, 4, 32), 4, 96)
     blocks = weight.reshape(64, 3, 32).astype(np.float64)
     signed = np.take_along_axis(blocks, np.abs(blocks).argmax(2)[..., None], 2)
     errors = []
     for scale in (np.abs(signed) / 7, signed / -8):  # the symmetric range, and the full one
         errors.append(((np.clip(np.rint(blocks / scale), -8, 7) * scale - blocks) ** 2).mean())
-    assert ((found - weight) ** 2).mean() < 0.93 * min(errors)
+    assert ((rounded - weight) ** 2).mean() < 0.93 * min(errors)
 
 
 @pytest.mark.parametrize(("bits", "share"), [(4, 0.95), (8, 0.85)])
@@ -122,7 +122,9 @@ def test_asymmetric_blocks_are_better_where_blocks_lean_to_one_side(bits: int, s
     rng = np.random.default_rng(0)
     for middle, most in ((0, share), (1, 0.7)):
         weight = (rng.standard_normal((64, 96)) + middle).astype(np.float32)
-        even, lopsided = (numbers(quantize_blocks(weight, bits, 32, given), bits, 96) for given in (False, True))
+        even, lopsided = (
+            numbers(quantize_blocks(weight, bits, 32, asymmetric), bits, 96) for asymmetric in (False, True)
+        )
         assert ((lopsided - weight) ** 2).mean() < most * ((even - weight) ** 2).mean()
 
 
@@ -142,10 +144,10 @@ def test_long_weights_are_quantized_in_parts_that_fit_together() -> None:
     weight = np.random.default_rng(0).standard_normal((1100, 32)).astype(np.float32)
     whole = quantize_blocks(weight, 4, 16, asymmetric=True)
     ends = [quantize_blocks(part, 4, 16, asymmetric=True) for part in (weight[:10], weight[-10:])]
-    for held, first, last in zip(whole, *ends, strict=True):
-        assert held is not None
-        np.testing.assert_array_equal(held[:10], first)
-        np.testing.assert_array_equal(held[-10:], last)
+    for whole_array, first, last in zip(whole, *ends, strict=True):
+        assert whole_array is not None
+        np.testing.assert_array_equal(whole_array[:10], first)
+        np.testing.assert_array_equal(whole_array[-10:], last)
 
 
 def test_blocks_are_no_longer_than_needed() -> None:
@@ -166,11 +168,11 @@ def multiplied(x: Floats, blocks: Blocks, bits: int, block: int, level: int) -> 
     result = node.outputs[0]
     result.name, result.type = "y", ir.TensorType(ir.DataType.FLOAT)
     opsets = {"": 21, "com.microsoft": 1}
-    made = ir.Graph([source], [result], nodes=[node], initializers=values, opset_imports=opsets, name="g")
-    data = ir.to_proto(ir.Model(made, ir_version=10)).SerializeToString()
+    graph = ir.Graph([source], [result], nodes=[node], initializers=values, opset_imports=opsets, name="g")
+    data = ir.to_proto(ir.Model(graph, ir_version=10)).SerializeToString()
     session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
-    found: npt.NDArray[np.float64] = session.run(None, {"x": x})[0].astype(np.float64)
-    return found
+    product: npt.NDArray[np.float64] = session.run(None, {"x": x})[0].astype(np.float64)
+    return product
 
 
 @pytest.mark.parametrize(("bits", "block"), list(itertools.product((8, 4), BLOCK_SIZES)))
@@ -185,8 +187,8 @@ def test_the_kernel_reads_the_layout(bits: int, block: int, asymmetric: bool) ->
             x = rng.standard_normal((rows, inputs)).astype(np.float32)
             expected = x.astype(np.float64) @ numbers(blocks, bits, inputs).T
             for level, most in ((0, 1e-5), (4, 0.02)):
-                found = multiplied(x, blocks, bits, block, level)
-                assert np.abs(found - expected).max() < most * np.abs(expected).max()
+                product = multiplied(x, blocks, bits, block, level)
+                assert np.abs(product - expected).max() < most * np.abs(expected).max()
 
 
 def graph(weight: Floats, bias: Floats | None) -> ir.Model:
@@ -214,8 +216,8 @@ def test_product_is_that_of_the_stored_numbers(bits: int, block: int, asymmetric
         quantize_blockwise(GraphEditor(model), list(linears(model)), blocks, bits)
         session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
         x = rng.standard_normal((9, 100)).astype(np.float32)
-        found = session.run(None, {"x": x})[0]
+        product = session.run(None, {"x": x})[0]
         expected = x.astype(np.float64) @ numbers(blocks, bits, 100).T + (0 if bias is None else bias)
-        assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()  # inputs are rounded to 8 bits
+        assert np.abs(product - expected).max() < 0.02 * np.abs(expected).max()  # inputs are rounded to 8 bits
         alone = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
-        np.testing.assert_allclose(found, alone, atol=1e-4)
+        np.testing.assert_allclose(product, alone, atol=1e-4)

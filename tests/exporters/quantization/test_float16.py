@@ -67,14 +67,17 @@ def test_results_are_those_of_float32(task: str, target: str, task_bundle: Calla
     for batch in batches_of(source.manifest):
         old, new = before.run(None, batch.feeds), after.run(None, batch.feeds)
         assert not not_finite(outputs, new), batch.name
-        for spec, expected, found in zip(outputs, old, new, strict=True):
+        for spec, expected, output in zip(outputs, old, new, strict=True):
             if spec.name == TOP_IDS:
                 continue
             real = real_outputs(spec.shape, batch)
             largest = max(float(np.abs(expected[real]).max(initial=0)), 1)
-            assert np.abs(found[real] - expected[real]).max(initial=0) < 0.02 * largest, (batch.name, spec.name)
+            assert np.abs(output[real] - expected[real]).max(initial=0) < 0.02 * largest, (batch.name, spec.name)
             if spec.name == "logits":
-                rows, others = expected[real].reshape(-1, expected.shape[-1]), found[real].reshape(-1, found.shape[-1])
+                rows, others = (
+                    expected[real].reshape(-1, expected.shape[-1]),
+                    output[real].reshape(-1, output.shape[-1]),
+                )
                 two = np.sort(rows, 1)[:, -2:]
                 clear = two[:, 1] - two[:, 0] > 0.03 * largest
                 np.testing.assert_array_equal(rows.argmax(1)[clear], others.argmax(1)[clear])
@@ -243,8 +246,8 @@ def test_a_gpu_computes_the_same(task: str, target: str, task_bundle: Callable[.
     for batch in batches_of(half.manifest):
         old, new = (session.run(None, batch.feeds) for session in sessions)
         assert not not_finite(outputs, new), batch.name
-        for spec, expected, found in zip(outputs, old, new, strict=True):
+        for spec, expected, output in zip(outputs, old, new, strict=True):
             real = real_outputs(spec.shape, batch)
-            assert np.abs(found[real] - expected[real]).max(initial=0) < 0.02 * np.abs(expected).max() + 0.02, (
+            assert np.abs(output[real] - expected[real]).max(initial=0) < 0.02 * np.abs(expected).max() + 0.02, (
                 batch.name
             )

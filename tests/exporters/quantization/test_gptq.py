@@ -48,7 +48,7 @@ def plain(rows: Floats, weight: Floats, bits: int, block: int, asymmetric: bool)
     columns = sorted(range(weight.shape[1]), key=lambda i: -square[i, i])
     while columns:
         first = columns[0]
-        scale, zero = (held[:, first // block].astype(np.float64) for held in levels)
+        scale, zero = (array[:, first // block].astype(np.float64) for array in levels)
         result[:, first] = (np.clip(np.rint(left[:, first] / scale) + zero, 0, 2**bits - 1) - zero) * scale
         inverse = np.linalg.inv(square[np.ix_(columns, columns)])
         left[:, columns] -= np.outer((left[:, first] - result[:, first]) / inverse[0, 0], inverse[0])
@@ -63,8 +63,8 @@ def test_it_is_the_plain_algorithm(bits: int, asymmetric: bool, dim: int, block:
     rng = np.random.default_rng(dim + bits)
     rows = inputs_that_go_together(rng, 300, dim)
     weight = rng.standard_normal((9, dim)).astype(np.float32)
-    found = dequantize(gptq_blocks(weight, seen(rows), bits, block, asymmetric), bits, dim)
-    np.testing.assert_allclose(found, plain(rows, weight, bits, block, asymmetric), atol=1e-5)
+    rounded = dequantize(gptq_blocks(weight, seen(rows), bits, block, asymmetric), bits, dim)
+    np.testing.assert_allclose(rounded, plain(rows, weight, bits, block, asymmetric), atol=1e-5)
 
 
 @settings(max_examples=30)
@@ -73,10 +73,10 @@ def test_products_are_closer_than_with_the_nearest_levels(seed: int, bits: int, 
     rng = np.random.default_rng(seed)
     rows, unseen = np.split(inputs_that_go_together(rng, 2000, 64), 2)
     weight = rng.standard_normal((40, 64)).astype(np.float32)
-    found = gptq_blocks(weight, seen(rows), bits, block, asymmetric)
+    blocks = gptq_blocks(weight, seen(rows), bits, block, asymmetric)
     closest = quantize_blocks(weight, bits, block, asymmetric)
     for some in (rows, unseen):
-        assert loss(some, weight, found, bits) < 0.4 * loss(some, weight, closest, bits)
+        assert loss(some, weight, blocks, bits) < 0.4 * loss(some, weight, closest, bits)
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
@@ -85,18 +85,18 @@ def test_inputs_that_do_not_go_together_make_it_no_worse(bits: int, asymmetric: 
     rng = np.random.default_rng(bits)
     rows, unseen = np.split(rng.standard_normal((20000, 64)).astype(np.float32), 2)
     weight = rng.standard_normal((40, 64)).astype(np.float32)
-    found = gptq_blocks(weight, seen(rows), bits, 32, asymmetric)
+    blocks = gptq_blocks(weight, seen(rows), bits, 32, asymmetric)
     closest = quantize_blocks(weight, bits, 32, asymmetric)
-    assert loss(rows, weight, found, bits) < loss(rows, weight, closest, bits)
-    assert loss(unseen, weight, found, bits) < 1.02 * loss(unseen, weight, closest, bits)
+    assert loss(rows, weight, blocks, bits) < loss(rows, weight, closest, bits)
+    assert loss(unseen, weight, blocks, bits) < 1.02 * loss(unseen, weight, closest, bits)
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_without_rows_it_gives_the_nearest_levels(bits: int, asymmetric: bool) -> None:
     weight = np.random.default_rng(0).standard_normal((20, 100)).astype(np.float32)
-    found = gptq_blocks(weight, HessianAccumulator(100), bits, 32, asymmetric)
-    for ours, closest in zip(found, quantize_blocks(weight, bits, 32, asymmetric), strict=True):
+    blocks = gptq_blocks(weight, HessianAccumulator(100), bits, 32, asymmetric)
+    for ours, closest in zip(blocks, quantize_blocks(weight, bits, 32, asymmetric), strict=True):
         np.testing.assert_array_equal(ours, closest)
 
 
@@ -131,17 +131,17 @@ def test_moments_that_are_no_squares_are_damped_until_they_are() -> None:
     least = np.linalg.eigvalsh(moments.total)[0]
     moments.total -= (least + 0.2 * np.trace(moments.total) / 48) * np.eye(48, dtype=np.float32)
     weight = rng.standard_normal((9, 48)).astype(np.float32)
-    found = dequantize(gptq_blocks(weight, moments, 8, 16), 8, 48)
-    assert np.abs(found - weight).max() < 0.1
+    rounded = dequantize(gptq_blocks(weight, moments, 8, 16), 8, 48)
+    assert np.abs(rounded - weight).max() < 0.1
 
 
 def test_it_is_the_same_every_time_whatever_rows_come_together() -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(-8, 8, (400, 64)).astype(np.float32)  # whole numbers add up exactly
     weight = rng.standard_normal((30, 64)).astype(np.float32)
-    one, other = (gptq_blocks(weight, seen(rows, step), 4, 32) for step in (400, 7))
-    np.testing.assert_array_equal(one.integers, other.integers)
-    np.testing.assert_array_equal(one.scale, other.scale)
+    large_steps, small_steps = (gptq_blocks(weight, seen(rows, step), 4, 32) for step in (400, 7))
+    np.testing.assert_array_equal(large_steps.integers, small_steps.integers)
+    np.testing.assert_array_equal(large_steps.scale, small_steps.scale)
 
 
 def test_moments_are_those_of_all_rows() -> None:

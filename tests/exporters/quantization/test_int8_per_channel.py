@@ -121,12 +121,12 @@ def test_linear_is_close_to_float32(producer: str, with_bias: bool, transposed: 
     x = (rng.standard_normal((7, 24)) * 2).astype(np.float32)
     model = graph(producer, weight, bias, transposed)
     expected = run(model, x)
-    seen = np.abs(run(graph(producer, np.eye(24, dtype=np.float32), None, True), x)).max(0)
-    after = quantized(graph(producer, weight, bias, transposed), seen)
+    peaks = np.abs(run(graph(producer, np.eye(24, dtype=np.float32), None, True), x)).max(0)
+    after = quantized(graph(producer, weight, bias, transposed), peaks)
     assert "Gemm" not in {node.op_type for node in after.graph}
     for optimize in (True, False):
-        found = run(after, x, optimize)
-        assert 1e-7 < np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
+        output = run(after, x, optimize)
+        assert 1e-7 < np.abs(output - expected).max() < 0.02 * np.abs(expected).max()
 
 
 def test_channels_with_large_numbers_cost_the_others_less() -> None:
@@ -168,21 +168,21 @@ def test_other_rows_have_a_scale_of_their_own(producer: str, with_bias: bool, la
     x = np.abs(rng.standard_normal((6, 32))) * np.array([1e-12, 1, 1e6, 0.03, 0, 40])[:, None]
     x[1] -= 1
     x = x.astype(np.float32)
-    seen = run(graph(producer, np.eye(32, dtype=np.float32), None, True), x).astype(np.float64)
+    inputs = run(graph(producer, np.eye(32, dtype=np.float32), None, True), x).astype(np.float64)
     model = quantized(graph(producer, weight, bias, True), np.full(32, largest, np.float32))
     assert Counter(node.op_type for node in model.graph)["QGemm"] == 1
     how = BOUNDED[producer] if producer in BOUNDED and largest >= BOUNDED[producer].least_peak else DynamicPerToken()
     integers, scale = to_int8(weight)
-    steps = np.maximum(np.abs(seen).max(1, keepdims=True), how.least_peak) / how.levels
-    whole = np.clip(np.rint(seen / steps), -how.zero, how.levels).astype(np.int64) @ integers.astype(np.int64)
+    steps = np.maximum(np.abs(inputs).max(1, keepdims=True), how.least_peak) / how.levels
+    whole = np.clip(np.rint(inputs / steps), -how.zero, how.levels).astype(np.int64) @ integers.astype(np.int64)
     exact = whole * steps * scale + (0 if bias is None else bias)
     for optimize in (True, False):
-        found = run(model, x, optimize)
+        output = run(model, x, optimize)
         size = np.abs(whole * steps * scale).max(1, keepdims=True)  # a number halfway may round anyhow
-        assert (np.abs(found - exact) <= 0.01 * size + 1e-6 * np.abs(exact) + 1e-30).all()
-        assert np.median(np.abs(found - exact) / np.maximum(size, 1e-30)) < 1e-6
+        assert (np.abs(output - exact) <= 0.01 * size + 1e-6 * np.abs(exact) + 1e-30).all()
+        assert np.median(np.abs(output - exact) / np.maximum(size, 1e-30)) < 1e-6
         for row in range(len(x)):
-            np.testing.assert_array_equal(run(model, x[row : row + 1], optimize)[0], found[row])
+            np.testing.assert_array_equal(run(model, x[row : row + 1], optimize)[0], output[row])
 
 
 @pytest.mark.parametrize("bias", [1e-9, 1.0, 1e9])
@@ -192,8 +192,8 @@ def test_a_bias_is_as_exact_as_in_float32(bias: float) -> None:
     weight, biases = rng.standard_normal((16, 6)).astype(np.float32), np.full(6, bias, np.float32)
     weight[:, 2] = 0  # nothing but the bias comes out of this column
     model = quantized(graph("LayerNormalization", weight, biases, True), np.full(16, 9, np.float32))
-    found = run(model, rng.standard_normal((5, 16)).astype(np.float32))
-    np.testing.assert_allclose(found[:, 2], bias, rtol=1e-6)
+    output = run(model, rng.standard_normal((5, 16)).astype(np.float32))
+    np.testing.assert_allclose(output[:, 2], bias, rtol=1e-6)
 
 
 def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
@@ -201,18 +201,18 @@ def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
     rng = np.random.default_rng(2)
     weight = (rng.standard_normal((50, 16)) * rng.uniform(0.01, 10, (50, 1))).astype(np.float32)
     ids = ir.val("x", ir.DataType.INT64, ["n"])
-    held = ir.Value(name="t", const_value=ir.tensor(weight, name="t"), shape=ir.Shape(weight.shape))
-    found = ir.node("Gather", [held, ids], attributes={"axis": 0})
-    product = ir.node("Gemm", [found.outputs[0], held], attributes={"transB": 1})
-    for node, name, width in ((found, "rows", 16), (product, "y", 50)):
+    table_value = ir.Value(name="t", const_value=ir.tensor(weight, name="t"), shape=ir.Shape(weight.shape))
+    gather = ir.node("Gather", [table_value, ids], attributes={"axis": 0})
+    product = ir.node("Gemm", [gather.outputs[0], table_value], attributes={"transB": 1})
+    for node, name, width in ((gather, "rows", 16), (product, "y", 50)):
         (output,) = node.outputs
         output.name, output.shape = name, ir.Shape(["n", width])
         output.type = ir.TensorType(ir.DataType.FLOAT)
     body = ir.Graph(
         [ids],
-        [*product.outputs, *found.outputs],
-        nodes=[found, product],
-        initializers=[held],
+        [*product.outputs, *gather.outputs],
+        nodes=[gather, product],
+        initializers=[table_value],
         opset_imports={"": 21},
         name="g",
     )
@@ -222,10 +222,12 @@ def test_a_table_of_many_rows_serves_lookup_and_product() -> None:
     logits, rows = session.run(None, {"x": np.arange(50)})
     integers, scale = to_int8(weight.T)
     np.testing.assert_allclose(rows, (integers * scale).T, rtol=1e-6)
-    wanted = rows.astype(np.float64) @ rows.T
-    assert 0 < np.abs(logits - wanted).max() < 0.01 * np.abs(wanted).max()
-    kept = [v.const_value.numpy() for v in model.graph.initializers.values() if v.uses() and v.const_value is not None]
-    assert [array.dtype for array in kept if array.size == weight.size] == [np.int8]
+    expected = rows.astype(np.float64) @ rows.T
+    assert 0 < np.abs(logits - expected).max() < 0.01 * np.abs(expected).max()
+    constants = [
+        v.const_value.numpy() for v in model.graph.initializers.values() if v.uses() and v.const_value is not None
+    ]
+    assert [array.dtype for array in constants if array.size == weight.size] == [np.int8]
 
 
 def test_table_is_close_row_by_row(tmp_path: Path) -> None:
@@ -233,19 +235,21 @@ def test_table_is_close_row_by_row(tmp_path: Path) -> None:
     weight = (rng.standard_normal((300, 64)) * rng.uniform(0.01, 10, (300, 1))).astype(np.float32)
     weight[7] = 0
     ids = ir.val("x", ir.DataType.INT64, ["n"])
-    held = ir.Value(name="t", const_value=ir.tensor(weight, name="t"))
-    node = ir.node("Gather", [held, ids], attributes={"axis": 0})
+    table_value = ir.Value(name="t", const_value=ir.tensor(weight, name="t"))
+    node = ir.node("Gather", [table_value, ids], attributes={"axis": 0})
     node.outputs[0].name, node.outputs[0].shape = "y", ir.Shape(["n", 64])
     node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-    body = ir.Graph([ids], list(node.outputs), nodes=[node], initializers=[held], opset_imports={"": 21}, name="g")
+    body = ir.Graph(
+        [ids], list(node.outputs), nodes=[node], initializers=[table_value], opset_imports={"": 21}, name="g"
+    )
     model = ir.Model(body, ir_version=10)
     editor = GraphEditor(model)
     for table in weights(model).values():
         quantize_embedding(editor, table)
-    found = run(model, np.arange(300))  # type: ignore[arg-type]
-    error = np.abs(found - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)
+    output = run(model, np.arange(300))  # type: ignore[arg-type]
+    error = np.abs(output - weight).max(1) / np.maximum(np.abs(weight).max(1), 1e-9)
     assert 0 < error.max() <= 0.5 / 127 * 1.01
-    assert not found[7].any()
+    assert not output[7].any()
 
 
 def saturating(activations: npt.NDArray[np.uint8], weights: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
@@ -293,6 +297,8 @@ def test_the_engine_s_option_makes_every_weight_unsigned(int8_bundle: Path, tmp_
     ort.InferenceSession(str(int8_bundle / "model.onnx"), options, providers=["CPUExecutionProvider"])
     place = {"QGemm": 3, "QAttention": 1}
     nodes = [node for node in ir.load(tmp_path / "optimized.onnx").graph if node.op_type in place]
-    held = [node.inputs[place[node.op_type]] for node in nodes]
+    quantized_weights = [node.inputs[place[node.op_type]] for node in nodes]
     assert {node.op_type for node in nodes} == set(place)
-    assert {v.const_value.dtype for v in held if v is not None and v.const_value is not None} == {ir.DataType.UINT8}
+    assert {v.const_value.dtype for v in quantized_weights if v is not None and v.const_value is not None} == {
+        ir.DataType.UINT8
+    }

@@ -32,19 +32,19 @@ def arrays(directions: int, seed: int = 0) -> dict[str, Floats]:
     """Return the matrices and the biases of an LSTM, columns of many sizes among them, and a row of zeros."""
     rng = np.random.default_rng(seed)
     shapes = {"w": (directions, 4 * STATE, INPUT), "r": (directions, 4 * STATE, STATE), "b": (directions, 8 * STATE)}
-    made = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
-    made["w"] *= rng.uniform(0.05, 2, (directions, 4 * STATE, 1)).astype(np.float32)
-    made["r"][:, 5] = 0
-    return made
+    constants = {name: (rng.standard_normal(shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
+    constants["w"] *= rng.uniform(0.05, 2, (directions, 4 * STATE, 1)).astype(np.float32)
+    constants["r"][:, 5] = 0
+    return constants
 
 
-def graph(direction: str, held: dict[str, Floats], outputs: int = 1, dynamic: tuple[str, ...] = ()) -> ir.Model:
+def graph(direction: str, weights: dict[str, Floats], outputs: int = 1, dynamic: tuple[str, ...] = ()) -> ir.Model:
     """Build ``x, lengths -> LSTM -> y`` with further outputs; weights that are ``dynamic`` are inputs."""
     x = ir.val("x", ir.DataType.FLOAT, ["seq", "batch", INPUT])
     lengths = ir.val("lengths", ir.DataType.INT32, ["batch"])
-    values = {name: ir.Value(name=name, const_value=ir.tensor(array, name=name)) for name, array in held.items()}
+    values = {name: ir.Value(name=name, const_value=ir.tensor(array, name=name)) for name, array in weights.items()}
     for name in dynamic:
-        values[name] = ir.val(name, ir.DataType.FLOAT, list(held[name].shape))
+        values[name] = ir.val(name, ir.DataType.FLOAT, list(weights[name].shape))
     options: dict[str, str | int] = {"direction": direction, "hidden_size": STATE}
     inputs = [x, values["w"], values["r"], values["b"], lengths]
     node = ir.node("LSTM", inputs, attributes=options, num_outputs=outputs)
@@ -81,35 +81,35 @@ def feeds(batch: int = 3, seq: int = 9, seed: int = 1) -> Feeds:
 
 
 def array(model: ir.Model, name: str) -> npt.NDArray[Any]:
-    held = model.graph.initializers[name].const_value
-    assert held is not None
-    return held.numpy()
+    tensor = model.graph.initializers[name].const_value
+    assert tensor is not None
+    return tensor.numpy()
 
 
-def rounded(held: dict[str, Floats]) -> dict[str, Floats]:
+def rounded(constants: dict[str, Floats]) -> dict[str, Floats]:
     """Return matrices of the numbers that whole numbers with a scale for each column of their transposes stand for."""
-    made = dict(held)
+    rounded_constants = dict(constants)
     for name in ("w", "r"):
-        columns = [to_int8(matrix.T) for matrix in held[name]]
-        made[name] = np.stack([(integers * scale).T for integers, scale in columns]).astype(np.float32)
-    return made
+        columns = [to_int8(matrix.T) for matrix in constants[name]]
+        rounded_constants[name] = np.stack([(integers * scale).T for integers, scale in columns]).astype(np.float32)
+    return rounded_constants
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_states_are_close_to_those_of_rounded_weights(direction: str) -> None:
     """What is left beside the rounding of the weights comes from that of the activations, to 8 bits."""
-    held, fed = arrays(DIRECTIONS[direction]), feeds()
-    exact, after = session(graph(direction, held)), quantized(graph(direction, held))
+    constants, fed = arrays(DIRECTIONS[direction]), feeds()
+    exact, after = session(graph(direction, constants)), quantized(graph(direction, constants))
     assert Counter((node.domain, node.op_type) for node in after.graph) == {(CONTRIB, "DynamicQuantizeLSTM"): 1}
-    (expected,), (found,) = exact.run(None, fed), session(after).run(None, fed)
-    (middle,) = session(graph(direction, rounded(held))).run(None, fed)
-    np.testing.assert_allclose(session(after, exact=True).run(None, fed)[0], found, atol=1e-5)
-    assert found.shape == expected.shape == (9, DIRECTIONS[direction], 3, STATE)
-    assert 1e-6 < np.abs(found - middle).max() < 0.05
-    assert np.abs(found - middle).mean() < 0.005
-    assert np.abs(found - expected).mean() < 0.01
+    (expected,), (states,) = exact.run(None, fed), session(after).run(None, fed)
+    (middle,) = session(graph(direction, rounded(constants))).run(None, fed)
+    np.testing.assert_allclose(session(after, exact=True).run(None, fed)[0], states, atol=1e-5)
+    assert states.shape == expected.shape == (9, DIRECTIONS[direction], 3, STATE)
+    assert 1e-6 < np.abs(states - middle).max() < 0.05
+    assert np.abs(states - middle).mean() < 0.005
+    assert np.abs(states - expected).mean() < 0.01
     for row, length in enumerate(fed["lengths"]):
-        assert not found[length:, :, row].any()
+        assert not states[length:, :, row].any()
 
 
 def test_weights_are_stored_in_a_quarter_of_the_bytes() -> None:
@@ -126,12 +126,12 @@ def test_weights_are_stored_in_a_quarter_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "dynamic", "found"),
+    ("outputs", "dynamic", "names"),
     [(1, (), [("w", "r")]), (1, ("w",), []), (1, ("r",), []), (1, ("b",), [("w", "r")])],
 )
-def test_lstms_by_constants_are_found(outputs: int, dynamic: tuple[str, ...], found: list[tuple[str, str]]) -> None:
+def test_lstms_by_constants_are_found(outputs: int, dynamic: tuple[str, ...], names: list[tuple[str, str]]) -> None:
     model = graph("forward", arrays(1), outputs, dynamic)
-    assert [lstm.names for lstm in lstms(model)] == found
+    assert [lstm.names for lstm in lstms(model)] == names
 
 
 @pytest.mark.parametrize("outputs", [2, 3])
@@ -142,10 +142,10 @@ def test_an_lstm_whose_last_state_is_read_is_left_alone(outputs: int) -> None:
 
 
 def test_what_is_found_says_what_it_multiplies() -> None:
-    held = arrays(1)
-    (lstm,) = lstms(graph("forward", held))
-    np.testing.assert_array_equal(lstm.weight(0), held["w"])
-    np.testing.assert_array_equal(lstm.weight(1), held["r"])
+    constants = arrays(1)
+    (lstm,) = lstms(graph("forward", constants))
+    np.testing.assert_array_equal(lstm.weight(0), constants["w"])
+    np.testing.assert_array_equal(lstm.weight(1), constants["r"])
     assert lstm.input.name == "x"
 
 
@@ -158,7 +158,7 @@ def test_a_row_minds_the_others_a_little() -> None:
     together = model.run(None, fed)[0]
     fed["x"][:, 3] *= 20
     beside = model.run(None, fed)[0]
-    gaps = [np.abs(found - alone)[:, :, :3].mean() for found in (together, beside)]
+    gaps = [np.abs(states - alone)[:, :, :3].mean() for states in (together, beside)]
     assert 0 < gaps[0] < 0.005
     assert gaps[0] < gaps[1] < 0.05
 
@@ -183,7 +183,7 @@ def test_an_elmo_is_quantized_as_a_whole() -> None:
     after = quantized(model)
     assert {(node.domain, node.op_type) for node in after.graph} <= ALLOWED_OPERATORS
     assert Counter(node.op_type for node in after.graph)["LSTM"] == 0
-    (found,) = session(after).run(None, fed)
-    assert (0.999 < (found * before).sum(1)[:3]).all()
-    assert not found[3].any()
-    assert not np.array_equal(found, before)
+    (states,) = session(after).run(None, fed)
+    assert (0.999 < (states * before).sum(1)[:3]).all()
+    assert not states[3].any()
+    assert not np.array_equal(states, before)

@@ -33,8 +33,12 @@ def offers(losses: Mapping[str, tuple[float, float]]) -> list[FormatChoice]:
     """Offer each weight in 8 bits, in 4 and in float32, with the first two losses."""
     return [
         FormatChoice(name, weight_format, size, loss)
-        for name, both in losses.items()
-        for weight_format, size, loss in ((INT8_PER_CHANNEL, 100, both[0]), (FOUR, 50, both[1]), (FLOAT32, 400, 0.0))
+        for name, losses_of_one in losses.items()
+        for weight_format, size, loss in (
+            (INT8_PER_CHANNEL, 100, losses_of_one[0]),
+            (FOUR, 50, losses_of_one[1]),
+            (FLOAT32, 400, 0.0),
+        )
     ]
 
 
@@ -54,7 +58,7 @@ LOSSES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_s
 @given(LOSSES, st.floats(0, 2))
 def test_the_sum_stays_within_what_is_allowed(losses: list[tuple[float, float]], allowed: float) -> None:
     """And beside the best of all assignments, no more than the largest weight is given away."""
-    choices = offers({f"w{number}": both for number, both in enumerate(losses)})
+    choices = offers({f"w{number}": losses_of_one for number, losses_of_one in enumerate(losses)})
     chosen = smallest_choices(choices, allowed)
     assert sum(choice.loss for choice in chosen.values()) <= allowed + 1e-12
     by_weight = [[choice for choice in choices if choice.weight == name] for name in chosen]
@@ -87,35 +91,35 @@ def test_the_table_begins_with_what_costs_most() -> None:
 
 def test_the_bundle_loses_at_most_max_loss(fp32_bundle: Path, tmp_path: Path) -> None:
     small = 2 * sum(row["int8"] for row in measure_sensitivity(fp32_bundle))  # for all in 8 bits, but not in 4
-    made = [
+    bundles = [
         quantize_bundle(fp32_bundle, tmp_path / str(max_loss), mixed_precision=max_loss) for max_loss in (small, 0.02)
     ]
-    for max_loss, bundle in zip((small, 0.02), made, strict=True):
+    for max_loss, bundle in zip((small, 0.02), bundles, strict=True):
         report = bundle.manifest.report
         assert bundle.manifest.weights.scheme == "mixed"
         assert 1 - report["fidelity"]["cosine_mean"] <= max_loss == report["mixed_precision"]
         assert report["min_fidelity"] == 1 - max_loss
         assert len(report["sensitivity"]) == len(report["formats"]) == LINEARS
-        kept = {name for name, stored in report["formats"].items() if stored == "float32"}
-        assert kept == {n for n, why in bundle.manifest.weights.skipped.items() if "mixed_precision" in why}
+        float32_names = {name for name, stored in report["formats"].items() if stored == "float32"}
+        assert float32_names == {n for n, why in bundle.manifest.weights.skipped.items() if "mixed_precision" in why}
         assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
     assert (
-        made[1].manifest.weights.bytes
-        < made[0].manifest.weights.bytes
+        bundles[1].manifest.weights.bytes
+        < bundles[0].manifest.weights.bytes
         < Bundle.open(fp32_bundle).manifest.weights.bytes
     )
     again = quantize_bundle(fp32_bundle, tmp_path / "again", mixed_precision=0.02)
-    assert again.manifest.files["model.onnx"] == made[1].manifest.files["model.onnx"]
+    assert again.manifest.files["model.onnx"] == bundles[1].manifest.files["model.onnx"]
 
 
 @pytest.mark.parametrize("task", ["generate", "translate"])
 def test_generative_models_have_mixed_precision_too(
     task: str, task_bundle: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    made = quantize_bundle(task_bundle(task), tmp_path / "b", mixed_precision=0.02).manifest
-    assert 1 - made.report["fidelity"]["cosine_mean"] <= 0.02
-    assert "int4" in " ".join(made.report["formats"].values())
-    assert made.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
+    quantized = quantize_bundle(task_bundle(task), tmp_path / "b", mixed_precision=0.02).manifest
+    assert 1 - quantized.report["fidelity"]["cosine_mean"] <= 0.02
+    assert "int4" in " ".join(quantized.report["formats"].values())
+    assert quantized.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
 
 
 def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
@@ -149,14 +153,14 @@ def test_the_bytes_of_a_weight_are_those_that_are_written(fp32_bundle: Path, tmp
     from edgebert_exporters.quantization.mixed_precision import stored_bytes
     from edgebert_exporters.quantization.weight_discovery import weights
 
-    found: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
-    weight = found["bert.layers.0.ffn_up.weight"]
+    by_name: dict[str, Weight] = weights(ir.load(fp32_bundle / "model.onnx"))
+    weight = by_name["bert.layers.0.ffn_up.weight"]
     for options, weight_format in (({}, INT8_PER_CHANNEL), ({"scheme": "int4", "algorithm": "rtn"}, FOUR)):
-        made = quantize_bundle(fp32_bundle, tmp_path / str(weight_format), **options)  # type: ignore[arg-type]
-        held = ir.load(made.path / "model.onnx").graph.initializers
+        quantized = quantize_bundle(fp32_bundle, tmp_path / str(weight_format), **options)  # type: ignore[arg-type]
+        initializers = ir.load(quantized.path / "model.onnx").graph.initializers
         parts = ("int8", "uint4", "scale")
-        names = [f"{weight.name}.{part}" for part in parts if f"{weight.name}.{part}" in held]
-        stored = [held[name].const_value for name in names]
+        names = [f"{weight.name}.{part}" for part in parts if f"{weight.name}.{part}" in initializers]
+        stored = [initializers[name].const_value for name in names]
         written = sum(tensor.nbytes for tensor in stored if tensor is not None)
         assert written == pytest.approx(stored_bytes(weight, weight_format), rel=0.01)
     assert stored_bytes(weight, FLOAT32) == 4 * np.prod(weight.linears[0].weight.shape)

@@ -74,10 +74,10 @@ def test_tables_and_weights_are_stored_once_and_small(large_bundle: Path, large_
 
 
 def test_excluded_layers_stay_float32(fp32_bundle: Path, tmp_path: Path) -> None:
-    made = quantize_bundle(fp32_bundle, tmp_path / "b", exclude=["*.ffn_down.weight", "*layers.0.qkv*"])
-    assert made.manifest.weights.coverage == (LINEARS - 3, LINEARS)
-    assert made.manifest.weights.skipped["bert.layers.0.qkv.weight"] == "excluded by the user"
-    assert sum(node.op_type in ("Gemm", "Attention") for node in ir.load(made.path / "model.onnx").graph) == 3
+    quantized = quantize_bundle(fp32_bundle, tmp_path / "b", exclude=["*.ffn_down.weight", "*layers.0.qkv*"])
+    assert quantized.manifest.weights.coverage == (LINEARS - 3, LINEARS)
+    assert quantized.manifest.weights.skipped["bert.layers.0.qkv.weight"] == "excluded by the user"
+    assert sum(node.op_type in ("Gemm", "Attention") for node in ir.load(quantized.path / "model.onnx").graph) == 3
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -165,7 +165,7 @@ def test_texts_of_a_foreign_alphabet_become_random_ids(fp32_bundle: Path, large_
     assert len(sample_texts()) > 100
     rows = sample_rows(Bundle.open(fp32_bundle), None)
     assert all(2 <= len(row) <= CONFIG["max_position_embeddings"] for row in rows)
-    given = sample_rows(Bundle.open(fp32_bundle), ["the cat"] * 8)
-    assert given[0] == [2, 5, 6, 3]
+    own_rows = sample_rows(Bundle.open(fp32_bundle), ["the cat"] * 8)
+    assert own_rows[0] == [2, 5, 6, 3]
     random = sample_rows(Bundle.open(large_bundle), None)  # twenty words of 20,000: it cannot read our texts
     assert len({i for row in random for i in row}) > 500

@@ -50,8 +50,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def initializers(bundle: Bundle) -> dict[str, npt.NDArray[Any]]:
-    held = ir.load(bundle.path / "model.onnx").graph.initializers
-    return {name: value.const_value.numpy() for name, value in held.items() if value.const_value is not None}
+    constants = ir.load(bundle.path / "model.onnx").graph.initializers
+    return {name: value.const_value.numpy() for name, value in constants.items() if value.const_value is not None}
 
 
 def stored(bundle: Bundle) -> int:
@@ -71,9 +71,9 @@ def test_a_tied_table_is_stored_once(large: Path) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "portable"])
 def test_both_uses_are_of_the_one_table(target: str, decoder_bundle: Callable[[str], Path]) -> None:
-    made = Bundle.open(decoder_bundle(target))
-    assert users(made, TOKENS) == {"Gather": 1, "Gemm": 1}
-    shapes = Counter(array.shape for array in initializers(made).values())
+    quantized = Bundle.open(decoder_bundle(target))
+    assert users(quantized, TOKENS) == {"Gather": 1, "Gemm": 1}
+    shapes = Counter(array.shape for array in initializers(quantized).values())
     assert shapes[SIZES["vocab_size"], DIM] == 1
     assert shapes[DIM, SIZES["vocab_size"]] == 0
 
@@ -82,14 +82,14 @@ def test_both_uses_are_of_the_one_table(target: str, decoder_bundle: Callable[[s
 def test_a_tied_table_is_quantized_once(form: str, large: Path, tmp_path: Path) -> None:
     before, after = Bundle.open(large), quantize_bundle(large, tmp_path / form, **FORMS[form])  # type: ignore[arg-type]
     assert stored(after) < 0.35 * stored(before)
-    held = initializers(after)
-    wide = {name: array.dtype.name for name, array in held.items() if array.size >= VOCAB * DIM / 2}
+    constants = initializers(after)
+    wide = {name: array.dtype.name for name, array in constants.items() if array.size >= VOCAB * DIM / 2}
     kind, *operators = (
         ("int8", "Gather", "QGemm") if form == "channel" else ("uint8", "GatherBlockQuantized", "MatMulNBits")
     )
     assert wide == {f"{TOKENS}.{kind}": kind}
     assert users(after, f"{TOKENS}.{kind}") == Counter(operators)
-    assert held[POSITIONS].dtype == np.float32
+    assert constants[POSITIONS].dtype == np.float32
     weights = after.manifest.weights
     assert weights.coverage == (4 * LAYERS + 1, 4 * LAYERS + 1)
     assert weights.skipped == {POSITIONS: "a position embedding"}
@@ -110,19 +110,19 @@ def test_layers_are_stored_as_the_scheme_says(
     assert nodes["QGemm"] == (0 if kind else 4 * LAYERS + 1)
     assert nodes["GroupQueryAttention"] == LAYERS
     assert nodes["Gemm"] == nodes["MatMul"] == 0
-    held = initializers(bundle)
+    constants = initializers(bundle)
     stem = f"gpt2.layers.0.ffn_up.weight.{'uint' if kind else 'int'}{kind or 8}"
-    assert held[stem].dtype == dtype
-    assert held[stem].size == DIM * SIZES["intermediate_size"] * (kind or 8) // 8
+    assert constants[stem].dtype == dtype
+    assert constants[stem].size == DIM * SIZES["intermediate_size"] * (kind or 8) // 8
     table = "uint8" if kind else "int8"
-    assert held[f"{TOKENS}.{table}"].dtype == table
-    assert ("gpt2.layers.0.ffn_up.weight.smoothing" in held) == (kind == 0)
+    assert constants[f"{TOKENS}.{table}"].dtype == table
+    assert ("gpt2.layers.0.ffn_up.weight.smoothing" in constants) == (kind == 0)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Path]) -> None:
     manifest = Bundle.open(decoder_bundle(form)).manifest
-    report, found = manifest.report, manifest.report["fidelity"]
+    report, fidelity = manifest.report, manifest.report["fidelity"]
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
     assert (report["granularity"], report["block_size"]) == {
         "int8": ("block", 128),
@@ -130,17 +130,17 @@ def test_report_says_what_it_cost(form: str, decoder_bundle: Callable[[str], Pat
         "channel": ("channel", None),
     }[form]
     assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
-    assert set(found) == {
+    assert set(fidelity) == {
         *("texts", "cosine_mean", "cosine_min", "cosines"),
         *("top1_agreement", "flip_rate", "kl_mean"),
         *("perplexity_before", "perplexity_after", "bits_per_byte_before", "bits_per_byte_after", "token_agreement"),
     }
     least = 0.9 if form == "int4" else 0.99
-    assert least < found["cosine_mean"] < 1
-    assert 0.5 < found["top1_agreement"] <= 1
-    assert 0 < found["kl_mean"] < 0.1
-    assert 0 < abs(found["perplexity_after"] / found["perplexity_before"] - 1) < 0.2
-    assert (0 if form == "int4" else 0.3) < found["token_agreement"] <= 1
+    assert least < fidelity["cosine_mean"] < 1
+    assert 0.5 < fidelity["top1_agreement"] <= 1
+    assert 0 < fidelity["kl_mean"] < 0.1
+    assert 0 < abs(fidelity["perplexity_after"] / fidelity["perplexity_before"] - 1) < 0.2
+    assert (0 if form == "int4" else 0.3) < fidelity["token_agreement"] <= 1
     assert report["batch_invariance"]["cosine_min"] > 0.999999, "a row does not depend on the others"
     assert [row["shape"] for row in report["speed"]] == ["1 x 1 after 32", "1 x 64 after 0", "8 x 1 after 32"]
 
@@ -166,10 +166,10 @@ def test_every_token_of_a_text_is_asked_about(task_bundle: Callable[[str], Path]
 
 
 def test_block_sizes_and_excluded_layers(task_bundle: Callable[[str], Path], tmp_path: Path) -> None:
-    made = quantize_bundle(task_bundle("generate"), tmp_path / "b", block_size=16, exclude=["*.ffn_down.weight"])
-    assert made.manifest.report["block_size"] == 16
-    assert made.manifest.weights.coverage == (3 * LAYERS + 1, 4 * LAYERS + 1)
-    products = [node for node in ir.load(made.path / "model.onnx").graph if node.op_type == "MatMulNBits"]
+    quantized = quantize_bundle(task_bundle("generate"), tmp_path / "b", block_size=16, exclude=["*.ffn_down.weight"])
+    assert quantized.manifest.report["block_size"] == 16
+    assert quantized.manifest.weights.coverage == (3 * LAYERS + 1, 4 * LAYERS + 1)
+    products = [node for node in ir.load(quantized.path / "model.onnx").graph if node.op_type == "MatMulNBits"]
     assert {node.attributes.get_int("block_size") for node in products} == {16}
     assert {node.attributes.get_int("accuracy_level") for node in products} == {4}
 
@@ -206,7 +206,7 @@ def test_bundles_may_hold_the_contrib_operators_that_are_written(
     graphs = [file for bundle in (*bundles, int8_bundle) for file in bundle.glob("*.onnx")]
     written = set.union(*(set(read_header(graph).operators) for graph in graphs))
     assert written <= ALLOWED_OPERATORS
-    assert {operator for operator in ALLOWED_OPERATORS if operator[0]} == {one for one in written if one[0]}
+    assert {operator for operator in ALLOWED_OPERATORS if operator[0]} == {entry for entry in written if entry[0]}
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

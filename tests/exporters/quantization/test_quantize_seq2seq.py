@@ -55,23 +55,23 @@ def test_every_product_is_quantized(form: str, translator_bundle: Maker) -> None
     assert {
         g: len(list(filter(lambda w: w.linears, weights_of(translator_bundle("cpu"), g)))) for g in LINEARS
     } == LINEARS
-    made = Bundle.open(translator_bundle(form))
-    encoder, decoder = (Counter(node.op_type for node in nodes(made.path, graph)) for graph in LINEARS)
+    quantized = Bundle.open(translator_bundle(form))
+    encoder, decoder = (Counter(node.op_type for node in nodes(quantized.path, graph)) for graph in LINEARS)
     assert encoder["Gemm"] == encoder["MatMul"] == decoder["Gemm"] == decoder["MatMul"] == 0
     # The input of the first layer is no normalisation's.
     assert (encoder["QGemm"], encoder["QAttention"]) == (LINEARS["encoder"] - ENCODER + 1, ENCODER - 1)
     assert decoder["QGemm"] == (LINEARS["decoder"] if form == "channel" else 0)
-    products = [node for node in nodes(made.path, "decoder") if node.op_type == "MatMulNBits"]
+    products = [node for node in nodes(quantized.path, "decoder") if node.op_type == "MatMulNBits"]
     bits = Counter(node.attributes.get_int("bits") for node in products)
     assert bits == {"int8": {8: LINEARS["decoder"]}, "int4": {4: LINEARS["decoder"] - 1, 8: 1}, "channel": {}}[form]
     assert decoder["DecoderMaskedMultiHeadAttention"] == decoder["MultiHeadAttention"] == DECODER
-    assert made.manifest.weights.coverage == (EVERY, EVERY)
-    assert made.manifest.weights.skipped == POSITIONS
-    assert made.manifest.weights.cpu_requirements == CPU_REQUIREMENTS["channel"]  # for the sake of the encoder
-    assert made.manifest.report["coverage"]["embeddings"] == [TABLE]
+    assert quantized.manifest.weights.coverage == (EVERY, EVERY)
+    assert quantized.manifest.weights.skipped == POSITIONS
+    assert quantized.manifest.weights.cpu_requirements == CPU_REQUIREMENTS["channel"]  # for the sake of the encoder
+    assert quantized.manifest.report["coverage"]["embeddings"] == [TABLE]
     exact = Bundle.open(translator_bundle("cpu")).manifest
-    assert (made.manifest.graphs, made.manifest.decoding) == (exact.graphs, exact.decoding)
-    assert (made.manifest.settings, made.manifest.limits) == (exact.settings, exact.limits)
+    assert (quantized.manifest.graphs, quantized.manifest.decoding) == (exact.graphs, exact.decoding)
+    assert (quantized.manifest.settings, quantized.manifest.limits) == (exact.settings, exact.limits)
 
 
 def weights_of(bundle: Path, graph: str) -> list[Any]:
@@ -81,20 +81,20 @@ def weights_of(bundle: Path, graph: str) -> list[Any]:
 @pytest.mark.parametrize("form", FORMS)
 def test_report_says_what_it_cost(form: str, translator_bundle: Maker) -> None:
     manifest = Bundle.open(translator_bundle(form)).manifest
-    report, found = manifest.report, manifest.report["fidelity"]
+    report, fidelity = manifest.report, manifest.report["fidelity"]
     assert manifest.weights.scheme == report["scheme"] == ("int4" if form == "int4" else "int8")
     expected = {"int8": ("block", 128), "int4": ("block", 64), "channel": ("channel", None)}
     assert (report["granularity"], report["block_size"]) == expected[form]
     assert report["min_fidelity"] == (0.95 if form == "int4" else 0.99)
-    assert set(found) == {
+    assert set(fidelity) == {
         *("texts", "cosine_mean", "cosine_min", "cosines"),
         *("top1_agreement", "flip_rate", "kl_mean"),
         "token_agreement",
     }
-    assert found["texts"] == MOST_TRANSLATIONS
-    assert (0.99 if form == "int4" else 0.999) < found["cosine_mean"] < 1
-    assert 0.8 < found["top1_agreement"] < 1
-    assert 0 < found["kl_mean"] < 0.01
+    assert fidelity["texts"] == MOST_TRANSLATIONS
+    assert (0.99 if form == "int4" else 0.999) < fidelity["cosine_mean"] < 1
+    assert 0.8 < fidelity["top1_agreement"] < 1
+    assert 0 < fidelity["kl_mean"] < 0.01
     assert report["batch_invariance"]["cosine_min"] > 0.9999, "but for sums in another order"
     assert report["bytes"]["after"] < 0.5 * report["bytes"]["before"]
     assert [row["shape"] for row in report["speed"]] == ["1 x 32 to 1", "1 x 32 to 16", "32 x 32 to 8"]
@@ -105,14 +105,21 @@ def test_token_agreement_is_that_of_the_engines(translator_bundle: Maker) -> Non
     """What both engines write of the first texts that were measured, up to the first token that differs."""
     before, after = (Translator(Bundle.open(translator_bundle(form))) for form in ("cpu", "int4"))
     sources = sample_rows(before.bundle, None)[1::2][:PROMPTS]
-    asked: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
+    options: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
     agreed, total = 0, 0
     for source in sources:  # alone, for a quantized encoder minds the others
-        (one,), (other,) = (engine.translate([source], num_beams=1, **asked) for engine in (before, after))
-        differing = [a != b for a, b in zip(one.tokens[:-1], other.tokens[:-1], strict=False)] + [True]
-        agreed, total = agreed + differing.index(True), total + max(len(one.tokens), len(other.tokens)) - 1
-    found = after.bundle.manifest.report["fidelity"]["token_agreement"]
-    assert agreed / total == pytest.approx(found, abs=0.1)
+        (float32_text,), (quantized_text,) = (
+            engine.translate([source], num_beams=1, **options) for engine in (before, after)
+        )
+        differing = [a != b for a, b in zip(float32_text.tokens[:-1], quantized_text.tokens[:-1], strict=False)] + [
+            True
+        ]
+        agreed, total = (
+            agreed + differing.index(True),
+            total + max(len(float32_text.tokens), len(quantized_text.tokens)) - 1,
+        )
+    measured = after.bundle.manifest.report["fidelity"]["token_agreement"]
+    assert agreed / total == pytest.approx(measured, abs=0.1)
 
 
 def test_tokens_agree_up_to_the_first_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +137,9 @@ def test_samples_are_translations_of_the_float32_model(translator_bundle: Maker)
     samples = OpenedBundle(bundle).samples(sources)
     assert [list(sample.ids) for sample in samples] == sources[:MOST_TRANSLATIONS]
     engine = Translator(bundle)
-    asked: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
-    for sample, one in zip(samples, engine.translate(sources[:3], num_beams=1, **asked), strict=False):
-        assert list(sample.target) == [bundle.manifest.decoding["decoder_start_token_id"], *one.tokens[:-1]]
+    options: dict[str, Any] = {"max_new_tokens": TARGET_TOKENS}
+    for sample, translation in zip(samples, engine.translate(sources[:3], num_beams=1, **options), strict=False):
+        assert list(sample.target) == [bundle.manifest.decoding["decoder_start_token_id"], *translation.tokens[:-1]]
         assert list(sample.chosen) == list(range(len(sample.target)))
     ((indices, batch),) = to_batches(
         samples[:3], ["input_ids", "attention_mask", "decoder_input_ids", "logits_indices"]
@@ -148,13 +155,13 @@ def test_samples_are_translations_of_the_float32_model(translator_bundle: Maker)
 
 def test_excluded_weights_stay_in_both_graphs(translator_bundle: Maker, tmp_path: Path) -> None:
     patterns = [TABLE, "decoder.layers.*.cross_attention_key_value.weight", "decoder.layers.1.ffn_up.weight"]
-    made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", exclude=patterns, calibration=TEXTS)
+    quantized = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", exclude=patterns, calibration=TEXTS)
     left = {TABLE, "decoder.layers.1.ffn_up.weight"}
     left |= {f"decoder.layers.{layer}.cross_attention_key_value.weight" for layer in range(DECODER)}
-    assert made.manifest.weights.skipped == POSITIONS | dict.fromkeys(left, "excluded by the user")
-    assert made.manifest.weights.coverage == (EVERY - len(left), EVERY)
-    assert made.manifest.report["coverage"]["embeddings"] == []
-    floats = [{weight.name for weight in weights_of(made.path, graph)} for graph in LINEARS]
+    assert quantized.manifest.weights.skipped == POSITIONS | dict.fromkeys(left, "excluded by the user")
+    assert quantized.manifest.weights.coverage == (EVERY - len(left), EVERY)
+    assert quantized.manifest.report["coverage"]["embeddings"] == []
+    floats = [{weight.name for weight in weights_of(quantized.path, graph)} for graph in LINEARS]
     assert set.union(*floats) == left | POSITIONS.keys()
     assert all(TABLE in names for names in floats)
     with pytest.raises(QuantizationError, match=r"exclude='heads\.\*' matches none of the weights decoder\.embeddings"):
@@ -165,8 +172,8 @@ def test_excluded_weights_stay_in_both_graphs(translator_bundle: Maker, tmp_path
 
 
 def test_a_block_size_is_for_the_decoder(translator_bundle: Maker, tmp_path: Path) -> None:
-    made = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", block_size=16, calibration=TEXTS)
-    products = [node for node in nodes(made.path, "decoder") if node.op_type == "MatMulNBits"]
+    quantized = quantize_bundle(translator_bundle("cpu"), tmp_path / "q", block_size=16, calibration=TEXTS)
+    products = [node for node in nodes(quantized.path, "decoder") if node.op_type == "MatMulNBits"]
     assert {node.attributes.get_int("block_size") for node in products} == {16}
     few = Scheme("int4", "block", WeightFormat(4, 32))
     assert scheme_for_graph("encoder", few) == Scheme("int8", "channel", INT8_PER_CHANNEL)
@@ -198,7 +205,7 @@ class Rolled:
 def test_golden_sample_watches_both_graphs(form: str, translator_bundle: Maker) -> None:
     """Of the quantized graphs, not of those that they were made from."""
     bundle, exact = Bundle.open(translator_bundle(form)), Bundle.open(translator_bundle("cpu"))
-    golden, before = (one.manifest.verification["golden"]["vector"] for one in (bundle, exact))
+    golden, before = (opened.manifest.verification["golden"]["vector"] for opened in (bundle, exact))
     assert 1e-4 < np.abs(np.subtract(golden, before)).max() < 0.5
     assert check_golden(OpenedBundle(bundle)) == pytest.approx(1, abs=1e-6)
     for graph in LINEARS:

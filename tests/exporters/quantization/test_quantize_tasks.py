@@ -37,7 +37,7 @@ Make = Callable[..., tuple[Bundle, Bundle]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
+def make_pair(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Return a function that makes a float32 and an int8 bundle with a vocabulary worth quantizing."""
 
     @cache
@@ -53,8 +53,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 def initializers(bundle: Bundle) -> dict[str, npt.NDArray[Any]]:
-    held = ir.load(bundle.path / "model.onnx").graph.initializers
-    return {name: value.const_value.numpy() for name, value in held.items() if value.const_value is not None}
+    constants = ir.load(bundle.path / "model.onnx").graph.initializers
+    return {name: value.const_value.numpy() for name, value in constants.items() if value.const_value is not None}
 
 
 def stored(bundle: Bundle) -> int:
@@ -66,18 +66,18 @@ def test_every_task_with_its_own_figures(
     task: str, task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     manifest = quantize_bundle(task_bundle(task), tmp_path / "b").manifest
-    found = manifest.report["fidelity"]
+    fidelity = manifest.report["fidelity"]
     more = {"correlation"} if task in SINGLE else {"top1_agreement", "flip_rate", "kl_mean"}
-    assert set(found) == {"texts", "cosine_mean", "cosine_min", "cosines"} | more
-    assert found["texts"] > 50
-    assert 0.99 < found["cosine_mean"] < 1
-    assert found.get("correlation", 1) > 0.99
-    assert found.get("top1_agreement", 1) > 0.9
-    assert 0 <= found.get("kl_mean", 0) < 0.01
+    assert set(fidelity) == {"texts", "cosine_mean", "cosine_min", "cosines"} | more
+    assert fidelity["texts"] > 50
+    assert 0.99 < fidelity["cosine_mean"] < 1
+    assert fidelity.get("correlation", 1) > 0.99
+    assert fidelity.get("top1_agreement", 1) > 0.9
+    assert 0 <= fidelity.get("kl_mean", 0) < 0.01
     heads = {f"head.{part}.weight" for part in IN_HEAD.get(task, ["dense", "out"])}
-    kept = manifest.weights.skipped
-    assert {name for name in kept if name.startswith("head.")} == heads
-    assert all("only" in kept[name] and "wide" in kept[name] for name in heads)
+    skipped = manifest.weights.skipped
+    assert {name for name in skipped if name.startswith("head.")} == heads
+    assert all("only" in skipped[name] and "wide" in skipped[name] for name in heads)
     tied = task == "fill-mask"  # its table is small here, and the product by it stays with it
     assert manifest.weights.coverage == (PRODUCTS, PRODUCTS + len(heads) + tied)
     assert manifest.settings == Bundle.open(task_bundle(task)).manifest.settings
@@ -90,15 +90,15 @@ def test_agreement_of_one_number_is_a_correlation(task_bundle: Callable[[str], P
     assert not list(tmp_path.iterdir())
 
 
-def test_a_tied_table_is_quantized_once(made: Make) -> None:
-    before, after = made(task="fill-mask")
+def test_a_tied_table_is_quantized_once(make_pair: Make) -> None:
+    before, after = make_pair(task="fill-mask")
     unique = sum(array.nbytes for array in initializers(before).values())
     assert Counter(array.shape for array in initializers(before).values())[VOCAB, CONFIG["hidden_size"]] == 1
     assert unique < stored(before) < 1.1 * unique
     assert after.manifest.report["coverage"]["embeddings"] == [TOKENS]
     assert after.manifest.weights.coverage == (PRODUCTS + 1, PRODUCTS + 2)
-    held = initializers(after)
-    large = {name: array for name, array in held.items() if array.size >= VOCAB * CONFIG["hidden_size"]}
+    constants = initializers(after)
+    large = {name: array for name, array in constants.items() if array.size >= VOCAB * CONFIG["hidden_size"]}
     assert {name: array.dtype.name for name, array in large.items()} == {f"{TOKENS}.int8": "int8"}
     assert stored(after) < 0.4 * stored(before)
     nodes = ir.load(after.path / "model.onnx").graph
@@ -106,11 +106,11 @@ def test_a_tied_table_is_quantized_once(made: Make) -> None:
     assert users == {"Gather": 1, "QGemm": 1}
 
 
-def test_a_tied_table_gives_what_its_numbers_say(made: Make) -> None:
-    before, after = made(task="fill-mask")
-    held, table = initializers(after), initializers(before)[TOKENS]
-    numbers = held[f"{TOKENS}.int8"].astype(np.float64) * held[f"{TOKENS}.scale"][:, None]
-    assert (np.abs(numbers - table) <= held[f"{TOKENS}.scale"][:, None] * 0.5001).all()
+def test_a_tied_table_gives_what_its_numbers_say(make_pair: Make) -> None:
+    before, after = make_pair(task="fill-mask")
+    constants, table = initializers(after), initializers(before)[TOKENS]
+    numbers = constants[f"{TOKENS}.int8"].astype(np.float64) * constants[f"{TOKENS}.scale"][:, None]
+    assert (np.abs(numbers - table) <= constants[f"{TOKENS}.scale"][:, None] * 0.5001).all()
     model = ir.load(after.path / "model.onnx")
     used = [(node, v.name) for node in model.graph for v in node.inputs if v is not None]
     (product,) = (node for node, name in used if name == f"{TOKENS}.int8" and node.op_type == "QGemm")
@@ -130,12 +130,12 @@ def test_a_tied_table_gives_what_its_numbers_say(made: Make) -> None:
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     logits, hidden, rows = session.run(None, {**feeds, "logits_indices": np.array([3, 17, 8])})
     np.testing.assert_allclose(rows.reshape(2, 9, -1), numbers[ids], rtol=1e-6)
-    exact = hidden.astype(np.float64) @ numbers.T + held["head.bias"]
+    exact = hidden.astype(np.float64) @ numbers.T + constants["head.bias"]
     assert 0 < np.abs(logits - exact).max() < 0.02 * np.abs(exact).max()
 
 
-def test_excluding_a_tied_table_leaves_both_uses(made: Make, tmp_path: Path) -> None:
-    before, _ = made(task="fill-mask")
+def test_excluding_a_tied_table_leaves_both_uses(make_pair: Make, tmp_path: Path) -> None:
+    before, _ = make_pair(task="fill-mask")
     after = quantize_bundle(before.path, tmp_path / "b", exclude=["*.token_embedding.weight"])
     assert after.manifest.weights.skipped[TOKENS] == "excluded by the user"
     users = Counter(
@@ -154,30 +154,30 @@ def test_an_untied_decoder_is_a_linear_layer(tmp_path: Path) -> None:
     before = export_checkpoint(source, tmp_path / "fp32")
     after = quantize_bundle(before.path, tmp_path / "int8")
     assert after.manifest.weights.coverage == (PRODUCTS + 1, PRODUCTS + 2)
-    held = initializers(after)
-    assert held["head.out.weight.int8"].shape == (VOCAB, CONFIG["hidden_size"])
-    assert held[f"{TOKENS}.uint8"].shape == (VOCAB, CONFIG["hidden_size"])
+    constants = initializers(after)
+    assert constants["head.out.weight.int8"].shape == (VOCAB, CONFIG["hidden_size"])
+    assert constants[f"{TOKENS}.uint8"].shape == (VOCAB, CONFIG["hidden_size"])
     assert "MatMulNBits" not in {node.op_type for node in ir.load(after.path / "model.onnx").graph}
 
 
-def test_layers_that_share_weights_still_do(made: Make) -> None:
+def test_layers_that_share_weights_still_do(make_pair: Make) -> None:
     layers = 4  # an even number: weights that are turned around once for each layer would come out as they went in
-    before, after = made(task="fill-mask", model_type="albert", num_hidden_layers=layers, embedding_size=16)
+    before, after = make_pair(task="fill-mask", model_type="albert", num_hidden_layers=layers, embedding_size=16)
     # Beside those of the layers there are the projection, the hidden layer of the head and the tied table.
     assert after.manifest.weights.coverage == (4 * layers + 2, 4 * layers + 3)
-    held, nodes = initializers(after), ir.load(after.path / "model.onnx").graph
+    constants, nodes = initializers(after), ir.load(after.path / "model.onnx").graph
     for part in ("qkv", "attention_output", "ffn_up", "ffn_down"):
         name = f"bert.layers.0.{part}.weight"
-        assert f"{name}.int8" in held
-        assert name not in held
+        assert f"{name}.int8" in constants
+        assert name not in constants
         assert sum(v is not None and v.name == f"{name}.int8" for n in nodes for v in n.inputs) == layers
-    assert sum(array.dtype == np.int8 and array.ndim == 2 for array in held.values()) == 6  # and the tied table
+    assert sum(array.dtype == np.int8 and array.ndim == 2 for array in constants.values()) == 6  # and the tied table
     assert stored(after) < 0.5 * stored(before)
     assert after.manifest.report["fidelity"]["cosine_mean"] > 0.99
 
 
-def test_widths_that_no_block_divides_stay_float32(made: Make) -> None:
-    before, after = made(task="fill-mask", hidden_size=312, num_attention_heads=12)
+def test_widths_that_no_block_divides_stay_float32(make_pair: Make) -> None:
+    before, after = make_pair(task="fill-mask", hidden_size=312, num_attention_heads=12)
     assert after.manifest.weights.skipped[TOKENS] == (
         "an embedding with rows of 312 numbers, which no block of 16 or a larger power of two divides"
     )

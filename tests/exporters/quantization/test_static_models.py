@@ -55,18 +55,18 @@ def quantized(bundle: Bundle, batches: Sequence[Batch], method: str, folder: Pat
         shared = [weight for weight in plans[name].weights if weight.linears]
         largest = {linear.input_name: AbsMaxObserver() for weight in shared for linear in weight.linears}
         observe_graph(OpenedBundle(bundle), name, largest, batches)
-        channels = {name: seen.channels for name, seen in largest.items()}
+        channels = {name: histograms.channels for name, histograms in largest.items()}
         factors = {w.name: None if w.lookups else static_factor(w.linears, channels) for w in shared}
-        seen = {weight.name: Histogram(factors[weight.name]) for weight in shared}
+        histograms = {weight.name: Histogram(factors[weight.name]) for weight in shared}
         shown: dict[str, list[Observer]] = {name: [] for name in largest}
         for weight in shared:
             for linear in weight.linears:
-                shown[linear.input_name].append(seen[weight.name])
+                shown[linear.input_name].append(histograms[weight.name])
         shows = {name: CompositeObserver(observers) for name, observers in shown.items()}
         observe_graph(OpenedBundle(bundle), name, shows, batches)
         editor = GraphEditor(model)
         for weight in shared:
-            limits = seen[weight.name].range_by(method)
+            limits = histograms[weight.name].range_by(method)
             if weight.lookups:
                 quantize_static_embedding(editor, weight, limits)
             else:
@@ -122,18 +122,18 @@ def chosen(bundle: Bundle, folder: Path, batches: Sequence[Batch]) -> npt.NDArra
 @pytest.mark.parametrize("target", ["cpu", "portable"])
 def test_a_trained_model_still_answers(toy: Callable[[str], Bundle], target: str, tmp_path: Path) -> None:
     """By every method, from 500 texts in padded batches; the mask and what attends are as they were."""
-    bundle, (watched, _), (asked, answers) = toy(target), toy_batches(504, seed=1), toy_batches(504, seed=2)
-    before = chosen(bundle, bundle.path, asked)
+    bundle, (watched, _), (questions, answers) = toy(target), toy_batches(504, seed=1), toy_batches(504, seed=2)
+    before = chosen(bundle, bundle.path, questions)
     assert (before == answers).mean() > 0.95, "nothing was learned that could be lost"
     model = ir.load(bundle.path / "model.onnx")
     float32, layers = counted(model), len([x for x in linears(model) if not x.name.startswith("head.")])
     for method in METHODS:
-        found = counted(quantized(bundle, watched, method, tmp_path / method)["model"])
-        after = chosen(bundle, tmp_path / method, asked)
+        operators = counted(quantized(bundle, watched, method, tmp_path / method)["model"])
+        after = chosen(bundle, tmp_path / method, questions)
         assert (after == before).mean() >= 0.95, method
-        assert found["QuantizeLinear"] == layers
+        assert operators["QuantizeLinear"] == layers
         for kind in ("Where", "Softmax", "Equal", "Not", "LayerNormalization", "Gelu"):
-            assert found[kind] == float32[kind], kind
+            assert operators[kind] == float32[kind], kind
 
 
 def test_calibration_has_the_same_memory_for_any_number_of_texts(toy: Callable[[str], Bundle]) -> None:
@@ -141,9 +141,9 @@ def test_calibration_has_the_same_memory_for_any_number_of_texts(toy: Callable[[
     model = ir.load(bundle.path / "model.onnx")
     for count in (48, 504):
         batches, _ = toy_batches(count, seed=3)
-        seen = {linear.input_name: Histogram() for linear in linears(model)}
+        histograms = {linear.input_name: Histogram() for linear in linears(model)}
         tracemalloc.start()
-        observe_graph(OpenedBundle(bundle), "model", seen, batches)
+        observe_graph(OpenedBundle(bundle), "model", histograms, batches)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.1 * peaks[0]

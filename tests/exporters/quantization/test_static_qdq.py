@@ -95,9 +95,9 @@ def test_a_layer_is_one_integer_kernel(kind: str, biased: bool, limits: tuple[fl
     RemoveUnusedNodesPass()(model)
     assert {node.domain for node in model.graph} == {""}
     session = opened(model, tmp_path / "optimized.onnx")
-    found = operators(ir.load(tmp_path / "optimized.onnx"))
-    assert (found["QuantizeLinear"], found["QGemm"]) == (1, 1)
-    assert found.keys() <= {"QuantizeLinear", "QGemm", "Identity"}
+    kernels = operators(ir.load(tmp_path / "optimized.onnx"))
+    assert (kernels["QuantizeLinear"], kernels["QGemm"]) == (1, 1)
+    assert kernels.keys() <= {"QuantizeLinear", "QGemm", "Identity"}
     expected = by_hand(x, weight, bias, *limits)
     together = session.run(None, {"x": x})[0]
     for rows in (together, opened(model).run(None, {"x": x})[0]):
@@ -127,10 +127,10 @@ def test_a_bias_always_fits() -> None:
     x = (rng.standard_normal((9, 32)) * 1e-4).astype(np.float32)
     model = layer("Gemm", weight, bias)
     quantize_static(GraphEditor(model), list(linears(model)), (-4e-4, 4e-4), None)
-    found = opened(model).run(None, {"x": x})[0]
+    output = opened(model).run(None, {"x": x})[0]
     exact = x.astype(np.float64) @ weight + bias
-    np.testing.assert_allclose(found[:, :2], exact[:, :2], rtol=1e-6)
-    assert np.abs(found - exact)[:, 2:].max() < 0.02 * np.abs(exact - bias).max()
+    np.testing.assert_allclose(output[:, :2], exact[:, :2], rtol=1e-6)
+    assert np.abs(output - exact)[:, 2:].max() < 0.02 * np.abs(exact - bias).max()
 
 
 @given(
@@ -153,8 +153,8 @@ def test_a_bias_that_is_computed_is_added() -> None:
     model.graph.insert_before(linear.node, doubled)
     linear.node.replace_input_with(2, doubled.outputs[0])
     quantize_static(GraphEditor(model), list(linears(model)), (0, 255), None)
-    found = opened(model).run(None, {"x": np.array([[0, 1, 100, 255]], np.float32)})[0]
-    np.testing.assert_allclose(found, [[2, 3, 102, 257]], rtol=1e-5)
+    output = opened(model).run(None, {"x": np.array([[0, 1, 100, 255]], np.float32)})[0]
+    np.testing.assert_allclose(output, [[2, 3, 102, 257]], rtol=1e-5)
 
 
 def test_capping_by_hand() -> None:
@@ -171,9 +171,9 @@ def test_a_factor_makes_a_large_channel_cost_the_others_less() -> None:
     x[:, 3] += 60
     errors = []
     for factor in (None, capping(np.abs(x).max(0))):
-        model, seen = layer("Gemm", weight, None), Histogram(factor)
-        seen.observe(x)
-        quantize_static(GraphEditor(model), list(linears(model)), seen.range_by("min-max"), factor)
+        model, histogram = layer("Gemm", weight, None), Histogram(factor)
+        histogram.observe(x)
+        quantize_static(GraphEditor(model), list(linears(model)), histogram.range_by("min-max"), factor)
         errors.append(np.abs(opened(model).run(None, {"x": x})[0] - x @ weight).mean())
     assert errors[1] < 0.5 * errors[0]
 
@@ -181,14 +181,14 @@ def test_a_factor_makes_a_large_channel_cost_the_others_less() -> None:
 def test_a_table_serves_lookup_and_product() -> None:
     rng = RNG(6)
     weight = (rng.standard_normal((50, 16)) * rng.uniform(0.01, 10, (50, 1))).astype(np.float32)
-    ids, held = ir.val("x", ir.DataType.INT64, ["n"]), value("t", weight)
-    found = ir.node("Gather", [held, ids], attributes={"axis": 0})
-    product = ir.node("Gemm", [found.outputs[0], held], attributes={"transB": 1})
-    for node, name, width in ((found, "rows", 16), (product, "y", 50)):
+    ids, table = ir.val("x", ir.DataType.INT64, ["n"]), value("t", weight)
+    gather = ir.node("Gather", [table, ids], attributes={"axis": 0})
+    product = ir.node("Gemm", [gather.outputs[0], table], attributes={"transB": 1})
+    for node, name, width in ((gather, "rows", 16), (product, "y", 50)):
         (output,) = node.outputs
         output.name, output.type, output.shape = name, ir.TensorType(ir.DataType.FLOAT), ir.Shape(["n", width])
-    outputs = [*product.outputs, *found.outputs]
-    body = ir.Graph([ids], outputs, nodes=[found, product], initializers=[held], opset_imports={"": 21}, name="g")
+    outputs = [*product.outputs, *gather.outputs]
+    body = ir.Graph([ids], outputs, nodes=[gather, product], initializers=[table], opset_imports={"": 21}, name="g")
     model = ir.Model(body, ir_version=10)
     quantize_static_embedding(GraphEditor(model), weights(model)["t"], (float(weight.min()), float(weight.max())))
     RemoveUnusedNodesPass()(model)
@@ -196,6 +196,6 @@ def test_a_table_serves_lookup_and_product() -> None:
     assert (np.abs(rows - weight).max(1) <= np.abs(weight).max(1) / 254 * 1.001).all()
     expected = by_hand(rows, rows.T.copy(), None, float(weight.min()), float(weight.max()))
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
-    kept = [v.const_value.numpy() for v in model.graph.initializers.values() if v.const_value is not None]
-    assert [array.dtype.name for array in kept if array.size == weight.size] == ["int8"]
+    constants = [v.const_value.numpy() for v in model.graph.initializers.values() if v.const_value is not None]
+    assert [array.dtype.name for array in constants if array.size == weight.size] == ["int8"]
     assert {node.domain for node in model.graph} == {""}
