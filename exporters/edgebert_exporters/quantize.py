@@ -130,7 +130,7 @@ def measure_sensitivity(
     calibration: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Measure the fidelity loss of quantizing each weight of a float32 bundle alone, the largest first.
+    """Measure the fidelity loss of quantizing each weight alone.
 
     The options are those of :func:`quantize_bundle`.
 

@@ -1,4 +1,4 @@
-"""Calibration methods: the range of an activation that 8 bits cover, from its numbers on sample texts.
+"""Calibration methods: the range of an activation in 8 bits.
 
 ==============  ==============================================================================================
 method          range
@@ -137,7 +137,7 @@ def min_max(histogram: Histogram) -> Range:
 
 
 def percentile(histogram: Histogram) -> Range:
-    """Return the range without the outermost numbers, at most a bin too wide at each end."""
+    """Return the range without the outermost numbers, to a bin."""
     counts = np.concatenate([histogram.counts[0, ::-1], histogram.counts[1]])
     edges = np.ldexp(np.arange(-BINS, BINS + 1, dtype=np.float64), histogram.exponent)
     cut = counts.sum() * (100 - PERCENT) / 200
@@ -192,9 +192,10 @@ def mse(histogram: Histogram) -> Range:
 
 
 def squared_error(counts: Integers, edges: Doubles, low: float, high: float) -> float:
-    """Return the squared error of numbers in a range of uint8; ``counts`` (n,) are spread evenly between ``edges``.
+    """Return the squared error of numbers in a range of uint8.
 
-    The error between two edges is an integral: of a squared sawtooth in the range, of a parabola outside.
+    ``counts`` (n,) are spread evenly between ``edges``. The error between two edges is an integral: of a squared
+    sawtooth in the range, of a parabola outside.
     """
     step, zero = uint8_params(low, high)
     units = edges / step

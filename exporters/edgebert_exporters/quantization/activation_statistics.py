@@ -31,7 +31,7 @@ class ActivationStatistics:
 
     @classmethod
     def for_formats(cls, plan: Plan, formats: Collection[WeightFormat]) -> ActivationStatistics:
-        """Return new observers of all that some formats of the weights of a plan need, but for histograms."""
+        """Return new observers for formats of a plan, without histograms."""
         dims = {linear.input_name: len(linear.weight) for weight in plan.weights for linear in weight.linears}
         per_channel = any(format.bits == 8 and not format.block for format in formats)
         gptq = any(format.algorithm == "gptq" for format in formats)
@@ -70,7 +70,10 @@ class ActivationStatistics:
 
 
 def histogram_observers(plan: Plan, peaks: Mapping[str, Floats]) -> ActivationStatistics:
-    """Return new histograms of the inputs of each weight of a plan, after division by :func:`static_factor`."""
+    """Return new histograms of the inputs of each weight of a plan.
+
+    Inputs are divided by :func:`static_factor` first.
+    """
     statistics = ActivationStatistics()
     for weight in plan.weights:
         if weight.linears:

@@ -1,4 +1,6 @@
-"""Blockwise weights for MatMulNBits: integers with a scale, and perhaps a zero point, per block of a row.
+"""Blockwise weights for the operator MatMulNBits.
+
+Each block of a row has a scale, and an asymmetric one a zero point.
 
 A decoder reads every weight for each token, so their bytes decide its speed. The kernel rounds activations to 8 bits
 in the same blocks while it runs, each row by itself. Other rows of a batch do not matter with blocks of 32; with blocks
@@ -34,7 +36,9 @@ ROWS_AT_ONCE = 512
 
 
 class Blocks(NamedTuple):
-    """A weight (out, in) in the layout of the kernel: weight = (integer - zero) * scale.
+    """A weight (out, in) in the layout of the kernel.
+
+    Its numbers are (integer - zero) * scale.
 
     ``integers`` are (out, blocks, bytes), with zero behind a last block that is not full; ``scale`` is (out, blocks).
     ``zeros`` (out, bytes) holds a zero point for each block; None stands for 2 ** (bits - 1) everywhere. Of 4 bits, the
@@ -47,19 +51,22 @@ class Blocks(NamedTuple):
 
 
 class QuantParams(NamedTuple):
-    """Scale and zero point of each block, both (rows, blocks): number = (integer - ``zero``) * ``scale``."""
+    """Scale and zero point of each block, both (rows, blocks).
+
+    A number is (integer - ``zero``) * ``scale``.
+    """
 
     scale: Floats
     zero: Floats
 
 
 def fitting_block(block: int, inputs: int) -> int:
-    """Return ``block``, or a smaller size that still takes a whole row of ``inputs`` weights."""
+    """Return ``block``, or the least size that takes all ``inputs`` of a row."""
     return next((size for size in BLOCK_SIZES if size >= inputs and size < block), block)
 
 
 def quantize_blocks(weight: Floats, bits: int, block: int, asymmetric: bool = False) -> Blocks:
-    """Round a weight (out, in) to the nearest integers of ``bits`` bits in blocks of ``block``."""
+    """Round a weight (out, in) to nearest in blocks of ``block``."""
 
     def quantize(rows: Floats) -> Blocks:
         values = in_blocks(rows, block)
@@ -114,9 +121,10 @@ def clamped_scale(scale: Floats) -> Floats:
 
 
 def symmetric_candidates(units: Floats) -> Iterator[QuantParams]:
-    """Yield 4-bit parameters around zero for blocks (rows, blocks, block) whose largest magnitude is 1.
+    """Yield symmetric 4-bit parameters for blocks (rows, blocks, block).
 
-    The integers reach from -8 to 7, so that a scale may be negative: the largest weight gets the longer side.
+    The largest magnitude of a block is 1. The integers reach from -8 to 7, so that a scale may be negative: the largest
+    weight gets the longer side.
     """
     at = np.abs(units).argmax(2)[..., None]
     reaching = clamped_scale(np.take_along_axis(units, at, 2)[..., 0] / np.float32(-8))
@@ -125,7 +133,10 @@ def symmetric_candidates(units: Floats) -> Iterator[QuantParams]:
 
 
 def asymmetric_candidates(units: Floats, bits: int) -> Iterator[QuantParams]:
-    """Yield parameters from the least to the largest number of blocks (rows, blocks, block), with zero among them."""
+    """Yield asymmetric parameters for blocks (rows, blocks, block).
+
+    They reach from the least to the largest number; zero is exact.
+    """
     most = np.float32((1 << bits) - 1)
     low, high = np.maximum(-units.min(2), 0), np.maximum(units.max(2), 0)
     middle = low / np.maximum(low + high, MIN_SCALE) * most
@@ -137,7 +148,7 @@ def asymmetric_candidates(units: Floats, bits: int) -> Iterator[QuantParams]:
 
 
 def round_to_nearest(values: Floats, params: QuantParams, bits: int) -> Floats:
-    """Return the nearest integers, 0 to 2 ** bits - 1, of numbers (rows, blocks, block)."""
+    """Return the nearest integers of numbers (rows, blocks, block), from 0."""
     scaled = np.rint(values / params.scale[..., None]) + params.zero[..., None]
     integers: Floats = np.clip(scaled, 0, (1 << bits) - 1)
     return integers
@@ -156,7 +167,10 @@ def pack(integers: Floats, params: QuantParams, bits: int, asymmetric: bool) -> 
 
 
 def packed(integers: Floats, bits: int) -> Integers:
-    """Return whole numbers (..., n) as bytes: one in each, or of 4 bits two, with a zero behind if n is odd."""
+    """Return whole numbers (..., n) as bytes.
+
+    A byte holds one of 8 bits, or two of 4. A zero follows an odd n.
+    """
     array = integers.astype(np.uint8)
     if bits == 8:
         return array

@@ -57,7 +57,10 @@ class CompositeObserver:
 
 
 class InMemorySession:
-    """A session of a graph in memory; unchanged weights are read from the files of ``folder``."""
+    """A session of a graph in memory.
+
+    Unchanged weights are read from the files of ``folder``.
+    """
 
     def __init__(self, model: ir.Model, folder: Path) -> None:
         ort = import_onnxruntime()
@@ -73,7 +76,7 @@ class InMemorySession:
 
 
 def open_models(models: Mapping[str, ir.Model], source: OpenedBundle) -> Runnable:
-    """Open graphs in memory, by name, in place of those of the bundle that they were made of."""
+    """Open graphs in memory, by name, in place of those of their bundle."""
     by_file = {source.manifest.graphs[name].file: model for name, model in models.items()}
     return open_graphs(source.path, source.manifest, lambda file: InMemorySession(by_file[file.name], source.path))
 
@@ -111,7 +114,7 @@ class ObservedSession:
 def observe_graph(
     source: OpenedBundle, graph: str, observers: Mapping[str, Observer], batches: Sequence[Batch]
 ) -> None:
-    """Run batches through a bundle, and pass the activations of one of its graphs to observers, by value name."""
+    """Pass the activations of a graph to observers, by value name, while batches run."""
     observed = ObservedSession(source.graphs[graph], source.path, observers)
 
     def opener(file: Path) -> Runnable:

@@ -22,7 +22,10 @@ EMBEDDING_BLOCK, MIN_EMBEDDING_BLOCK = 128, 16
 
 
 def embedding_block(dim: int, most: int = EMBEDDING_BLOCK) -> int | None:
-    """Return the block size for rows of ``dim`` numbers, None if no block of the kernels divides them."""
+    """Return the block size for rows of ``dim`` numbers.
+
+    None says that no block of the kernels divides them.
+    """
     block = min(dim & -dim, most)
     return block if block >= MIN_EMBEDDING_BLOCK else None
 
@@ -38,7 +41,10 @@ def quantize_blockwise(editor: GraphEditor, linears: Sequence[Linear], blocks: B
 
 
 def quantize_embedding(editor: GraphEditor, weight: Weight, most: int = EMBEDDING_BLOCK) -> None:
-    """Quantize an embedding to 8 bits in blocks of ``most``, with the layers that multiply by it."""
+    """Quantize an embedding to 8 bits in blocks of at most ``most``.
+
+    Layers that multiply by it share its bytes.
+    """
     rows, dim = weight.lookups[0].weight.shape
     block = embedding_block(dim, most)
     assert block is not None
@@ -53,9 +59,10 @@ def quantize_embedding(editor: GraphEditor, weight: Weight, most: int = EMBEDDIN
 
 
 def quantize_embedding_per_token(editor: GraphEditor, weight: Weight, peaks: Mapping[str, Floats]) -> None:
-    """Quantize an embedding, and the layers that multiply by it, to int8 with a scale per token.
+    """Quantize an embedding to int8 with a scale per token.
 
-    ``peaks`` is that of :func:`edgebert_exporters.quantization.int8_per_channel.quantize_per_channel`.
+    Layers that multiply by it share its bytes. ``peaks`` is that of
+    :func:`edgebert_exporters.quantization.int8_per_channel.quantize_per_channel`.
     """
     array, scale = to_int8(weight.lookups[0].weight.T)
     integers = editor.initializer(f"{weight.name}.int8", np.ascontiguousarray(array.T))  # (vocab, dim)
@@ -68,7 +75,7 @@ def quantize_embedding_per_token(editor: GraphEditor, weight: Weight, peaks: Map
 
 
 def insert_gather_per_token(editor: GraphEditor, lookup: Lookup, integers: ir.Value, scales: ir.Value) -> None:
-    """Gather rows of an int8 embedding (rows, dim) with ``scales`` (rows,), by indices (batch, seq)."""
+    """Gather rows of an int8 embedding (rows, dim) with ``scales`` (rows,)."""
     node = lookup.node
     rows = editor.insert(node, "Gather", integers, lookup.indices)
     floats = editor.insert(node, "Cast", rows, to=int(ir.DataType.FLOAT))
@@ -80,7 +87,7 @@ def insert_gather_per_token(editor: GraphEditor, lookup: Lookup, integers: ir.Va
 def insert_gather_block_quantized(
     editor: GraphEditor, lookup: Lookup, integers: ir.Value, scales: ir.Value, shape: tuple[int, ...]
 ) -> None:
-    """Gather rows of a blockwise embedding, ``shape`` (rows, blocks, block), by indices (batch, seq)."""
+    """Gather rows of a blockwise embedding of ``shape`` (rows, blocks, block)."""
     node, in_blocks = lookup.node, integers.shape is not None and len(integers.shape) == 3
     if in_blocks:
         size = editor.initializer(f"{lookup.name}.scale_shape", np.array([*shape[:2], 1]))
@@ -96,7 +103,10 @@ def insert_gather_block_quantized(
 def insert_matmul_nbits(
     editor: GraphEditor, linear: Linear, integers: ir.Value, scales: ir.Value, zeros: ir.Value | None, bits: int
 ) -> None:
-    """Multiply by blocks ``integers`` (out, blocks, bytes); the kernel rounds the input to 8 bits in blocks, too."""
+    """Multiply by blocks ``integers`` (out, blocks, bytes).
+
+    The kernel rounds the input to 8 bits in blocks as well.
+    """
     assert integers.const_value is not None
     dim, rows = linear.weight.shape
     block = integers.const_value.numpy().shape[2] * 8 // bits

@@ -94,7 +94,10 @@ def score_nodes(graph: ir.Graph) -> set[ir.Node]:
 
 
 def clip_infinities(model: ir.Model) -> None:
-    """Replace infinite constants by the largest of float32: no product with 0, and no difference, is NaN then."""
+    """Replace infinite constants by the largest of float32.
+
+    Their products with 0 are no NaN then.
+    """
     for value in model.graph.initializers.values():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == FLOAT32 and not np.isfinite(array := tensor.numpy()).all():
@@ -103,14 +106,14 @@ def clip_infinities(model: ir.Model) -> None:
 
 
 class Converter:
-    """Gives each node of a graph, in order, its inputs in the type that it computes in."""
+    """Gives each node of a graph inputs of the type that it computes in."""
 
     def __init__(self, model: ir.Model, exclude: Collection[str]) -> None:
         self.editor, self.exclude = GraphEditor(model), frozenset(exclude)
         self.scores = score_nodes(model.graph)
 
     def convert(self, node: ir.Node) -> None:
-        """Make a node compute in float16 or float32, with a Cast for inputs of the other type."""
+        """Make a node compute in one type, with a Cast for inputs of the other."""
         dtype = FLOAT16 if self.computes_in_float16(node) else FLOAT32
         for index, value in enumerate(node.inputs):
             if value is not None and value.dtype in (FLOAT16, FLOAT32) and value.dtype != dtype:

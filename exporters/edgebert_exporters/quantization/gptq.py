@@ -1,4 +1,4 @@
-"""GPTQ (Frantar et al., 2023): round weights in blocks for the least error of the product.
+"""GPTQ (Frantar et al., 2023): rounding for the least error of the product.
 
 Round to nearest is best for each weight alone, but a product adds them up. GPTQ rounds the columns of a weight one
 after another and lets later columns compensate the errors of earlier ones, as inputs correlate on sample texts.
@@ -29,7 +29,10 @@ COLUMNS_AT_ONCE = 64
 
 
 class HessianAccumulator:
-    """The sum ``total`` (dim, dim) of inputs.T @ inputs of a layer, over ``count`` rows."""
+    """The sum ``total`` (dim, dim) of inputs.T @ inputs of a layer.
+
+    ``count`` is the number of rows.
+    """
 
     def __init__(self, dim: int) -> None:
         self.total = np.zeros((dim, dim), np.float32)
@@ -42,10 +45,10 @@ class HessianAccumulator:
 
 
 class GptqFactors(NamedTuple):
-    """The ``order`` (in,) of columns, and the ``factors`` (in, in) by which errors are passed on, in that order.
+    """The ``order`` (in,) of columns, and ``factors`` (in, in) in that order.
 
-    Column ``j`` gets ``error[:j] @ factors[:j, j]``. ``importance`` (in,) weighs the error of each column, in the order
-    of the weight.
+    The factors pass errors on: column ``j`` gets ``error[:j] @ factors[:j, j]``. ``importance`` (in,) weighs the error
+    of each column, in the order of the weight.
     """
 
     order: npt.NDArray[np.intp]
@@ -54,10 +57,10 @@ class GptqFactors(NamedTuple):
 
 
 def gptq_blocks(weight: Floats, hessian: HessianAccumulator, bits: int, block: int, asymmetric: bool = False) -> Blocks:
-    """Round a weight (out, in) in the layout of :func:`quantize_blocks`, for the least error of its products.
+    """Round a weight (out, in) for the least error of its products.
 
-    The error is the sum of squares of ``inputs @ (weight - rounded).T``. With a ``hessian`` of no rows every weight is
-    rounded to nearest.
+    The layout is that of :func:`quantize_blocks`. The error is the sum of squares of ``inputs @ (weight - rounded).T``.
+    With a ``hessian`` of no rows every weight is rounded to nearest.
 
     Raises:
         QuantizationError: if the hessian is not finite.

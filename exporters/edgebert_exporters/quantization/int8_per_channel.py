@@ -72,16 +72,17 @@ BOUNDED = {"Gelu": DynamicPerToken(16, 239, -0.17), "Relu": DynamicPerToken(0, 2
 
 
 def to_int8(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Round a weight (in, out) to int8 with a scale per channel (out,): weight = integers * scale."""
+    """Round a weight (in, out) to int8 with a scale per channel (out,)."""
     scale = np.abs(weight).max(0) / 127
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, 1).astype(np.float32)  # no scale of few bits
     return np.clip(np.rint(weight / scale), -127, 127).astype(np.int8), scale
 
 
 def smoothing(peaks: Floats, weight: Floats, strength: float = SMOOTHING) -> Floats:
-    """Return the factor (in,) that divides each channel of the input and multiplies each row of the weight.
+    """Return the factor (in,) that balances inputs against their weights.
 
-    ``peaks`` (in,) are the largest magnitudes of the channels on sample texts. The geometric mean of the factors is 1.
+    It divides the channels of the input and multiplies the rows of the weight. ``peaks`` (in,) are the largest
+    magnitudes of the channels on sample texts. The geometric mean of the factors is 1.
     """
     inputs = np.maximum(peaks, 1e-5).astype(np.float64)
     weights = np.maximum(np.abs(weight).max(1), 1e-5)
@@ -91,9 +92,10 @@ def smoothing(peaks: Floats, weight: Floats, strength: float = SMOOTHING) -> Flo
 
 
 def smoothing_factor(linears: Sequence[Linear], peaks: Mapping[str, Floats]) -> Floats | None:
-    """Return the factor (in,) for the inputs of layers that share a weight; None smooths nothing.
+    """Return the factor (in,) for the inputs of layers with one weight.
 
-    The last of the layers decides: the first may follow the embeddings, the others follow each other.
+    None smooths nothing. The last of the layers decides: the first may follow the embeddings, the others follow each
+    other.
     """
     if linears[-1].producer != NORMALISATION:
         return None
@@ -190,7 +192,10 @@ def insert_qgemm(
 
 
 def int32_bias(linear: Linear, unit: npt.NDArray[np.float64]) -> npt.NDArray[np.int32] | None:
-    """Return the bias (out,) as whole numbers of ``unit`` (out,), None if there is none or it would not be exact."""
+    """Return the bias (out,) in whole numbers of ``unit`` (out,).
+
+    None says that there is none, or that it would not be exact.
+    """
     if linear.bias is None or linear.bias.const_value is None:
         return None
     bias = linear.bias.const_value.numpy().astype(np.float64)

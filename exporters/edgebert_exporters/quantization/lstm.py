@@ -23,7 +23,10 @@ MATRICES = (1, 2)
 
 @dataclass(frozen=True)
 class Lstm:
-    """An LSTM with constant matrices, that of the input and that of the state, called ``names``."""
+    """An LSTM with constant matrices.
+
+    ``names`` are those of the matrices of the input and of the state.
+    """
 
     node: ir.Node
     names: tuple[str, str]
@@ -36,14 +39,14 @@ class Lstm:
         return source
 
     def weight(self, number: int) -> npt.NDArray[np.float32]:
-        """Return the matrix (directions, 4 * hidden, in) of the input, 0, or of the state, 1."""
+        """Return the matrix (directions, 4 * hidden, in) of input (0) or state (1)."""
         array = matrix(self.node, MATRICES[number])
         assert array is not None
         return array
 
 
 def lstms(model: ir.Model) -> list[Lstm]:
-    """Return the LSTMs of a graph that can be quantized, in the order in which they run.
+    """Return the LSTMs of a graph that can be quantized, in graph order.
 
     They multiply by constants, and none of their outputs but the states of all steps is used.
     """
@@ -60,7 +63,7 @@ def lstms(model: ir.Model) -> list[Lstm]:
 
 
 def matrix(node: ir.Node, place: int) -> npt.NDArray[np.float32] | None:
-    """Return the float32 constant at an input of a node, None for any other value."""
+    """Return the float32 constant at an input of a node, if there is one."""
     value = node.inputs[place]
     if value is None or value.const_value is None or value.const_value.dtype != ir.DataType.FLOAT:
         return None

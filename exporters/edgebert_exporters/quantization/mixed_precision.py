@@ -1,4 +1,4 @@
-"""Mixed precision: measure each weight alone, then choose formats whose total loss stays within a limit.
+"""Mixed precision: the smallest formats whose total loss stays within a limit.
 
 The loss of a model is 1 minus its fidelity to float32 on sample texts
 (:func:`edgebert_exporters.fidelity.comparison.headline_metric`). The loss of a weight in one format is measured with
@@ -37,7 +37,10 @@ ATTEMPTS = 8
 
 @dataclass(frozen=True)
 class FormatChoice:
-    """A weight in one format: its bytes, and the fidelity loss of a model with this weight alone quantized."""
+    """A weight in one format.
+
+    ``loss`` is the fidelity loss of a model with this weight alone quantized.
+    """
 
     weight: str
     format: WeightFormat
@@ -62,7 +65,10 @@ class LossEvaluator:
         return [vectors_of(self.outputs, batch, outputs, row).copy() for row in range(len(indices))]
 
     def loss(self, formats: Formats) -> float:
-        """Return 1 minus the fidelity of a model whose weights have ``formats``, all others being float32."""
+        """Return 1 minus the fidelity of a model with ``formats``.
+
+        All other weights are float32.
+        """
         models, _ = self.quantizer.quantize(formats, silent)
         session = open_models(models, self.quantizer.source)
         fidelity = Fidelity.of(self.quantizer.source.manifest)
@@ -93,9 +99,10 @@ def choose_formats(
     max_loss: float,
     progress: Progress,
 ) -> tuple[Formats, dict[str, Any]]:
-    """Return the formats with which a model loses at most ``max_loss`` on the ``test`` samples.
+    """Return formats with which a model loses at most ``max_loss``.
 
-    Single weights are measured on the ``calibration`` samples. Weights that stay in float32 have no format.
+    That loss is measured on the ``test`` samples. Single weights are measured on the ``calibration`` samples. Weights
+    that stay in float32 have no format.
 
     Returns:
         The formats by weight name, and the entries of the report.
@@ -114,7 +121,7 @@ def choose_formats(
 
 
 def measure_each_weight(quantizer: Quantizer, calibration: Sequence[Sample], progress: Progress) -> list[FormatChoice]:
-    """Collect activation statistics, and measure the loss of each weight alone in each candidate format."""
+    """Return the loss of each weight alone in each candidate format."""
     formats = candidate_formats(quantizer.scheme)
     quantizer.collect_statistics(calibration, formats, progress)
     loss = LossEvaluator(quantizer, calibration[:SAMPLES]).loss
@@ -158,7 +165,7 @@ def stored_bytes(weight: Weight, weight_format: WeightFormat) -> int:
 
 
 def smallest_choices(choices: Sequence[FormatChoice], max_loss: float) -> dict[str, FormatChoice]:
-    """Return a choice for each weight, in few bytes, whose losses add up to at most ``max_loss``."""
+    """Return small formats whose losses add up to at most ``max_loss``."""
     options: dict[str, list[FormatChoice]] = {}
     for choice in choices:
         options.setdefault(choice.weight, []).append(choice)
@@ -180,7 +187,9 @@ def smallest_choices(choices: Sequence[FormatChoice], max_loss: float) -> dict[s
 def within_max_loss(
     choices: Sequence[FormatChoice], max_loss: float, loss: Callable[[Formats], float], progress: Progress
 ) -> dict[str, FormatChoice]:
-    """Return a choice for each weight with which the whole model, measured by ``loss``, loses at most ``max_loss``.
+    """Return small formats with which the whole model loses at most ``max_loss``.
+
+    ``loss`` measures the whole model.
 
     Raises:
         QuantizationError: if only float32 does.
@@ -206,7 +215,7 @@ def within_max_loss(
 
 
 def sensitivity_rows(choices: Sequence[FormatChoice]) -> list[dict[str, Any]]:
-    """Return a row for each weight, with its bytes in float32 and its loss in each format, the largest loss first."""
+    """Return the losses of each weight, the largest first, with its bytes in float32."""
     rows: dict[str, dict[str, Any]] = {}
     for choice in choices:
         row = rows.setdefault(choice.weight, {"weight": choice.weight})

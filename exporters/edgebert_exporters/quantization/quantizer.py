@@ -36,7 +36,10 @@ Formats = Mapping[str, WeightFormat]
 
 @dataclass(frozen=True)
 class Quantizer:
-    """Quantizes the graphs of a bundle any number of times; activation statistics are collected once."""
+    """Quantizes the graphs of a bundle any number of times.
+
+    Activation statistics are collected once.
+    """
 
     source: OpenedBundle
     scheme: Scheme
@@ -116,7 +119,10 @@ class Quantizer:
             quantize_per_channel(editor, weight.linears, statistics.channel_peaks())
 
     def quantize_embedding(self, editor: GraphEditor, graph: str, weight: Weight, tied: bool) -> None:
-        """Quantize an embedding and the layers that multiply by it; ``tied`` ones have such in some graph."""
+        """Quantize an embedding and the layers that multiply by it.
+
+        A ``tied`` one has such layers in some graph.
+        """
         statistics, ranges = self.statistics[graph], self.scheme.format.ranges
         if ranges:
             limits = statistics.input_range(weight.name, ranges) if weight.linears else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""The schemes in which weights can be stored, and which of them suits a model.
+"""The schemes of weight storage, and the default of each task.
 
 ===============  ===========  ==========================================  ========================================
 scheme           granularity  weights                                     for
@@ -48,10 +48,11 @@ CPU_REQUIREMENTS = {
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """Storage of one weight: float32, float16, or int8/int4 with a scale per output channel or per ``block``.
+    """Storage of one weight: float32, float16, int8 or int4.
 
-    Blocks may be ``asymmetric``, with a zero point; ``algorithm`` finds their integers. ``ranges`` is the method that
-    finds static activation ranges, None where activation scales are dynamic.
+    Integers have a scale per ``block``, or per output channel without one. Blocks may be ``asymmetric``, with a zero
+    point; ``algorithm`` finds their integers. ``ranges`` is the method that finds static activation ranges, None where
+    activation scales are dynamic.
     """
 
     bits: int
@@ -89,7 +90,7 @@ class Scheme:
 
     @property
     def cpu_requirements(self) -> CpuRequirements:
-        """Return the CPUs on which a graph of this scheme computes the figures of its report."""
+        """Return the CPUs on which the figures of a report hold."""
         return CPU_REQUIREMENTS["float16" if self.format == FLOAT16 else "block" if self.format.block else "channel"]
 
 
@@ -108,7 +109,7 @@ def resolve_scheme(
     algorithm: str | None = None,
     method: str | None = None,
 ) -> Scheme:
-    """Return the scheme of these options for a model of ``task``; None is the default of the task.
+    """Return the scheme of these options; None is the default of the ``task``.
 
     Raises:
         QuantizationError: if an option does not exist or does not belong to the scheme.
@@ -147,7 +148,7 @@ def check_value(option: str, value: str | None, allowed: tuple[str, ...]) -> Non
 
 
 def refuse(setting: str, chosen: str | None, **options: object) -> None:
-    """Refuse options that were given although the value ``chosen`` of ``setting`` does not have them."""
+    """Refuse options that the value ``chosen`` of ``setting`` does not have."""
     for option, value in options.items():
         if value is not None:
             raise QuantizationError(

@@ -1,8 +1,8 @@
-"""The ``int8-static`` scheme: int8 weights and static activation ranges, in the QDQ form of standard operators.
+"""The ``int8-static`` scheme: static activation ranges, in standard operators.
 
-The input of each linear layer goes through QuantizeLinear and DequantizeLinear, its weight and its bias through
-DequantizeLinear, and a float32 Gemm multiplies them. An engine with integer kernels fuses all that into one; an engine
-without computes what the operators say.
+Its form is called QDQ. The input of each linear layer goes through QuantizeLinear and DequantizeLinear, its weight and
+its bias through DequantizeLinear, and a float32 Gemm multiplies them. An engine with integer kernels fuses all that
+into one; an engine without computes what the operators say.
 
 ONNX Runtime's CPU provider fuses it into a QGemm for any number of rows, if the weight has a zero point per channel and
 the bias is int32 in the steps of the product. Nothing else of the graph is rounded: neither masks nor attention.
@@ -29,7 +29,9 @@ MAX_BIAS = 1 << 30
 
 
 def static_factor(linears: Sequence[Linear], peaks: Mapping[str, Floats]) -> Floats | None:
-    """Return the factor (in,) for the inputs of layers that share a weight; None smooths nothing.
+    """Return the factor (in,) for the inputs of layers with one weight.
+
+    None smooths nothing.
 
     ``peaks`` has the largest magnitudes (in,) of the channels of the inputs on sample texts, by input name. Behind a
     GELU one channel may be five times larger than the next, and the others are alike. On all-MiniLM-L6-v2 capping it
@@ -42,7 +44,7 @@ def static_factor(linears: Sequence[Linear], peaks: Mapping[str, Floats]) -> Flo
 
 
 def capping(peaks: Floats) -> Floats:
-    """Return the factor (in,) that brings the largest channels down to the largest of the others."""
+    """Return the factor (in,) that caps the largest channels."""
     rank = -(-len(peaks) * CAPPED_PERCENT // 100)
     ceiling = max(float(np.sort(peaks)[::-1][min(rank, len(peaks) - 1)]), 1e-5)
     factor: Floats = np.maximum(peaks / ceiling, 1).astype(np.float32)
@@ -68,7 +70,7 @@ def quantize_static(editor: GraphEditor, linears: Sequence[Linear], limits: Rang
 
 
 def quantize_static_embedding(editor: GraphEditor, weight: Weight, limits: Range = (0.0, 0.0)) -> None:
-    """Quantize an embedding (rows, dim) to int8 with a scale per row, in standard operators.
+    """Quantize an embedding (rows, dim) to int8 with a scale per row.
 
     Layers that multiply by it read inputs in the range ``limits``, and share its bytes.
     """
@@ -106,7 +108,10 @@ def to_static_int8(weight: Floats, step: float, biases: Sequence[Floats]) -> tup
 def insert_qdq_gemm(
     editor: GraphEditor, linear: Linear, source: ir.Value, integers: ir.Value, scale: Floats, limits: Range
 ) -> None:
-    """Multiply ``source`` by the int8 weight ``integers`` (out, in), with ``scale`` (out,), and add the bias."""
+    """Multiply ``source`` by int8 ``integers`` (out, in), and add the bias.
+
+    ``scale`` (out,) is that of the weight.
+    """
     node, name, (dim, out) = linear.node, linear.name, linear.weight.shape
     step, zero = uint8_params(*limits)
     rows = editor.flat(node, source, dim) if node.op_type == "Attention" else source

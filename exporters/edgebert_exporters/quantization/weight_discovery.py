@@ -1,4 +1,4 @@
-"""Find the weights of a graph: matrices of products, and embeddings that rows are gathered from.
+"""Find the weights of a graph: matrices of products, and embeddings.
 
 A weight may have several uses: layers that share it (ALBERT), or a token embedding that the head of a language model
 multiplies by (Press and Wolf, 2017).

@@ -1,4 +1,4 @@
-"""Select the weights of a graph that are quantized, and give a reason for each that is skipped."""
+"""Select the weights to quantize, with a reason for each that is skipped."""
 
 from __future__ import annotations
 
@@ -134,7 +134,10 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def reason_to_skip(weight: Weight, generative: bool, tied: bool) -> str:
-    """Return the reason to leave a weight in float32, empty if there is none; a ``tied`` one has a product."""
+    """Return the reason to leave a weight in float32, empty if there is none.
+
+    A ``tied`` weight is an embedding that a layer multiplies by.
+    """
     if weight.lookups:
         rows, dim = weight.lookups[0].weight.shape
         if generative and weight.name.endswith(POSITIONS):
