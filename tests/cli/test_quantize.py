@@ -131,15 +131,20 @@ def test_a_page_without_a_folder_is_refused_before_any_work(
         ("--calibration-method mse", "--calibration-method mse is not for --scheme int8"),
         ("--block-size 17", "--block-size 17 is not one of"),
         ("--max-slowdown inf", "--max-slowdown inf is not a number above 0"),
-        ("--eval none.jsonl", "cannot read none.jsonl: No such file"),
     ],
 )
 def test_quantize_names_options_as_the_user_does(
     run: Any, fp32_bundle: Path, tmp_path: Path, options: str, message: str
 ) -> None:
     result = run("quantize", fp32_bundle, tmp_path / "q", *options.split())
+    assert (result.exit_code, result.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert message in result.stderr
+
+
+def test_quantize_names_the_file_of_examples_that_is_not_there(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
+    result = run("quantize", fp32_bundle, tmp_path / "q", "--eval", "none.jsonl")
     assert (result.exit_code, result.stdout, list(tmp_path.iterdir())) == (1, "", [])
-    assert result.stderr.startswith(f"edgebert: error: {message}")
+    assert result.stderr.startswith("edgebert: error: cannot read none.jsonl: No such file")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n\n", b"a\n\xff\n"])

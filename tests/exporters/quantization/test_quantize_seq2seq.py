@@ -183,7 +183,7 @@ def test_a_block_size_is_for_the_decoder(translator_bundle: Maker, tmp_path: Pat
 def test_falling_short_leaves_nothing(translator_bundle: Maker, tmp_path: Path) -> None:
     with pytest.raises(QuantizationError, match=r"mean cosine of 0\.\d{4} to float32, less than 0\.9999;"):
         quantize_bundle(translator_bundle("cpu"), tmp_path / "q", scheme="int4", min_fidelity=0.9999, calibration=TEXTS)
-    with pytest.raises(QuantizationError, match=r"target portable, and int8 uses .*--target cpu"):
+    with pytest.raises(QuantizationError, match=r"target portable, and int8 uses .*export for the target cpu"):
         quantize_bundle(translator_bundle("portable"), tmp_path / "q")
     with pytest.raises(QuantizationError, match=r"is quantized already \(int8\)"):
         quantize_bundle(translator_bundle("channel"), tmp_path / "q")
