@@ -78,7 +78,7 @@ def compare(workers: list[Worker], workload: str, turns: int) -> None:
     ours = seconds[workers[0].name]
     for worker in workers:
         theirs = seconds[worker.name]
-        ratios = [other / own for own, other in zip(ours, theirs, strict=True)]
+        ratios = [theirs_s / ours_s for ours_s, theirs_s in zip(ours, theirs, strict=True)]
         print(
             f"{workload:6} {worker.name:24} {statistics.median(theirs) * 1e3:9.2f} ms (best {min(theirs) * 1e3:8.2f})  "
             f"ratio {statistics.median(ratios):6.3f}  peak {peaks[worker.name]:6.0f} MB",

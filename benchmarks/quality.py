@@ -88,9 +88,11 @@ def rows_of(model: Model, folder: Path) -> Iterator[Row]:
     yield Row(model.name, {}, exact.manifest.weights.bytes, {}, model.figures(old), {})
     for options in model.schemes:
         out = folder / f"{model.name}.{named(options).replace(' ', '')}"
-        made = quantize_bundle(exact.path, out, calibration=texts, min_fidelity=0, force=True, **options)
-        new, weights = model.judge(made.path, items), made.manifest.weights
-        yield Row(model.name, options, weights.bytes, made.manifest.report, model.figures(new), model.changes(old, new))
+        small = quantize_bundle(exact.path, out, calibration=texts, min_fidelity=0, force=True, **options)
+        new, weights = model.judge(small.path, items), small.manifest.weights
+        yield Row(
+            model.name, options, weights.bytes, small.manifest.report, model.figures(new), model.changes(old, new)
+        )
 
 
 def named(options: Options) -> str:
@@ -110,10 +112,10 @@ def label(options: Options) -> str:
 def written(figures: Figures, forms: Mapping[str, str]) -> str:
     """Write figures beside each other, each with its interval."""
     texts = []
-    for name, found in figures.items():
-        text = f"{name} {forms[name].format(found.value)}"
-        if found.interval is not None:
-            text += " ({} to {})".format(*map(forms[name].format, found.interval))
+    for name, measured in figures.items():
+        text = f"{name} {forms[name].format(measured.value)}"
+        if measured.interval is not None:
+            text += " ({} to {})".format(*map(forms[name].format, measured.interval))
         texts.append(text)
     return ", ".join(texts)
 
@@ -172,9 +174,10 @@ def write(document: Path, rows: Sequence[Row]) -> None:
     parts = re.split(f"({re.escape(BEGIN)}\n|{re.escape(END)}\n)", document.read_text(encoding="utf-8"))
     if parts[1::2] != [f"{BEGIN}\n", f"{END}\n"]:
         raise RuntimeError(f"{document} has no place between {BEGIN} and {END}; write these lines into it, once each")
-    known = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in parts[2].splitlines()]
+    old_cells = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in parts[2].splitlines()]
     lines = {
-        (line[0], line[1]): line for line in [*(line for line in known if len(line) == len(HEADS)), *map(cells, rows)]
+        (line[0], line[1]): line
+        for line in [*(line for line in old_cells if len(line) == len(HEADS)), *map(cells, rows)]
     }
     order = [(model.name, label(options)) for model in MODELS for options in ({}, *model.schemes)]
     parts[2] = tables(lines[key] for key in order if key in lines)

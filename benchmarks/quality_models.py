@@ -103,8 +103,8 @@ def drawn(figure: Callable[[Doubles], float], *sides: Doubles) -> Measured:
 
 def alike(old: Floats, new: Floats) -> Figures:
     """Return how alike vectors (n, dim) of the same texts are."""
-    found = cosines(new, old)
-    return {"cosine": drawn(mean, found[:, None]), "least cosine": Measured(float(found.min()))}
+    similarities = cosines(new, old)
+    return {"cosine": drawn(mean, similarities[:, None]), "least cosine": Measured(float(similarities.min()))}
 
 
 def embed(bundle: Path, texts: Sequence[str]) -> Judged:
@@ -148,13 +148,13 @@ def unmask(bundle: Path, sequences: Sequence[Sequence[str]]) -> Judged:
 def score(bundle: Path, texts: Sequence[str]) -> Judged:
     """Return the bits that each text costs, and its bytes (n, 2)."""
     scored = edgebert.load(bundle).score(list(texts))
-    bits = [[-one.score / math.log(2), len(text.encode())] for one, text in zip(scored, texts, strict=True)]
+    bits = [[-result.score / math.log(2), len(text.encode())] for result, text in zip(scored, texts, strict=True)]
     return {"bits": np.array(bits)}
 
 
 def pronounce(bundle: Path, words: cmudict.Dictionary) -> Judged:
     """Return the edits and the phones (words, 2) of what is said of words with four beams."""
-    said = [found.text for found in edgebert.load(bundle).translate(list(words), num_beams=4)]
+    said = [translation.text for translation in edgebert.load(bundle).translate(list(words), num_beams=4)]
     errors = Errors.of(said, list(words.values()))
     return {"errors": np.stack([errors.edits, errors.phones], 1).astype(np.float64), "said": np.array(said)}
 

@@ -26,8 +26,8 @@ def edgebert(path: str) -> Writer:
 
     def write(work: Writing) -> list[list[int]]:
         options: dict[str, Any] = {"num_beams": work.beams} if work.beams > 1 else {}
-        found = call(work.rows, max_new_tokens=work.new, min_new_tokens=work.new, **options)
-        return [list(one.tokens) for one in found]
+        results = call(work.rows, max_new_tokens=work.new, min_new_tokens=work.new, **options)
+        return [list(result.tokens) for result in results]
 
     return write
 
@@ -45,8 +45,10 @@ def ctranslate2(path: str) -> Writer:
     def write(work: Writing) -> list[list[int]]:
         prompts = [[f"t{token}" for token in row] for row in work.rows]
         lengths = {"max_length": work.new, "min_length": work.new, "beam_size": work.beams, "sampling_topk": 1}
-        found = generator.generate_batch(prompts, include_prompt_in_result=False, end_token="<|endoftext|>", **lengths)
-        return [one.sequences_ids[0] for one in found]
+        results = generator.generate_batch(
+            prompts, include_prompt_in_result=False, end_token="<|endoftext|>", **lengths
+        )
+        return [result.sequences_ids[0] for result in results]
 
     return write
 
@@ -57,8 +59,8 @@ def translating(translator: Any) -> Writer:
     def write(work: Writing) -> list[list[int]]:
         sources = [[f"t{token}" if token != STOP else "</s>" for token in row] for row in work.rows]
         lengths = {"max_decoding_length": work.new, "min_decoding_length": work.new, "beam_size": work.beams}
-        found = translator.translate_batch(sources, length_penalty=1.0, **lengths)
-        return [[int(token[1:]) for token in one.hypotheses[0]] for one in found]
+        results = translator.translate_batch(sources, length_penalty=1.0, **lengths)
+        return [[int(token[1:]) for token in result.hypotheses[0]] for result in results]
 
     return write
 
@@ -113,23 +115,23 @@ def llama(path: str) -> Writer:
 
     def context(rows: int) -> Any:
         if rows not in contexts:
-            wanted = lib.llama_context_default_params()
-            wanted.n_ctx, wanted.n_seq_max, wanted.n_batch = 1024 * rows, rows, 1024
-            wanted.n_threads = wanted.n_threads_batch = THREADS
-            contexts[rows] = lib.llama_init_from_model(model, wanted)
+            parameters = lib.llama_context_default_params()
+            parameters.n_ctx, parameters.n_seq_max, parameters.n_batch = 1024 * rows, rows, 1024
+            parameters.n_threads = parameters.n_threads_batch = THREADS
+            contexts[rows] = lib.llama_init_from_model(model, parameters)
         return contexts[rows]
 
     def decode(state: Any, batch: Any, tokens: Sequence[tuple[int, int, int, bool]]) -> list[int]:
         """Append (token, position, row, whether the next one is wanted), and return the likeliest next ones."""
         batch.n_tokens = len(tokens)
-        for at, (token, position, row, wanted) in enumerate(tokens):
-            batch.token[at], batch.pos[at], batch.logits[at] = token, position, wanted
+        for at, (token, position, row, scored) in enumerate(tokens):
+            batch.token[at], batch.pos[at], batch.logits[at] = token, position, scored
             batch.n_seq_id[at], batch.seq_id[at][0] = 1, row
         if lib.llama_decode(state, batch):
             raise SystemExit("llama.cpp failed")
-        places = [at for at, (_, _, _, wanted) in enumerate(tokens) if wanted]
+        places = [at for at, (_, _, _, scored) in enumerate(tokens) if scored]
         logits = [np.ctypeslib.as_array(lib.llama_get_logits_ith(state, at), (vocab_size,)) for at in places]
-        return [int(one.argmax()) for one in logits]
+        return [int(row_logits.argmax()) for row_logits in logits]
 
     def write(work: Writing) -> list[list[int]]:
         if work.beams > 1:

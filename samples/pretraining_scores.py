@@ -50,8 +50,8 @@ def judge(answering: Answering, test: Sequence[Batch]) -> Score:
     """Return what the answers to all batches are worth."""
     rows: tuple[list[Tensor], list[Tensor]] = ([], [])  # of each task, what each answer costs and whether it is right
     for batch in test:
-        wanted = batch.labels.flatten()[batch.chosen], batch.next_labels
-        for part, logits, labels in zip(rows, answering(batch), wanted, strict=True):
+        targets = batch.labels.flatten()[batch.chosen], batch.next_labels
+        for part, logits, labels in zip(rows, answering(batch), targets, strict=True):
             costs = functional.cross_entropy(logits, labels, reduction="none")
             part.append(torch.stack([costs, (logits.argmax(1) == labels).float()]))
     tokens, pairs = (torch.cat(part, 1) for part in rows)
@@ -71,8 +71,8 @@ def from_checkpoint(folder: Path) -> Answering:
     assert isinstance(following, HeadedBert)
 
     def answer(batch: Batch) -> Answers:
-        given = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        return masked(*given, batch.chosen), following(*given)
+        inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        return masked(*inputs, batch.chosen), following(*inputs)
 
     return answer
 
@@ -83,8 +83,8 @@ def from_bundles(folders: Sequence[Path]) -> Answering:
     sessions = [open_session(folder / graph.file) for folder, graph in zip(folders, graphs, strict=True)]
 
     def answer(batch: Batch) -> Answers:
-        given = {**batch._asdict(), "logits_indices": batch.chosen}
-        feeds = [{spec.name: given[spec.name].numpy() for spec in graph.inputs} for graph in graphs]
+        inputs = {**batch._asdict(), "logits_indices": batch.chosen}
+        feeds = [{spec.name: inputs[spec.name].numpy() for spec in graph.inputs} for graph in graphs]
         masked, following = (s.run(["logits"], feed)[0] for s, feed in zip(sessions, feeds, strict=True))
         return torch.from_numpy(masked), torch.from_numpy(following)
 

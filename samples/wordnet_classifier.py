@@ -35,6 +35,7 @@ from edgebert_exporters import export_checkpoint, quantize_bundle
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fetch_minilm import fetch  # noqa: E402
+from training_run import is_held_out, say  # noqa: E402
 
 Floats = npt.NDArray[np.float32]
 Definition = tuple[str, int]  # a text and the number of its class
@@ -89,9 +90,9 @@ def report(train: list[Definition], test: list[Definition], bundles: Sequence[tu
     for name, path in bundles:
         model = edgebert.load(path)
         start = time.perf_counter()
-        found = model.classify([text for text, _ in test])
+        results = model.classify([text for text, _ in test])
         speed = len(test) / (time.perf_counter() - start)
-        guesses.append(np.array([CLASSES.index(result.label) for result in found]))
+        guesses.append(np.array([CLASSES.index(result.label) for result in results]))
         megabytes = sum(file.stat().st_size for file in path.iterdir()) / 1e6
         print(f"  {name:<12} {megabytes:10.1f} MB {speed:6.0f}/s {(guesses[-1] == labels).mean():9.1%}")
     print(f"\n  int8 gives another label than fp32 for {(guesses[0] != guesses[-1]).mean():.1%} of them")
@@ -109,9 +110,9 @@ def fetch_wordnet(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     run("apt-get", "download", PACKAGE, folder=folder)
     package = next(folder.glob("wordnet-base_*.deb"))
-    found = hashlib.sha256(package.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise RuntimeError(f"{package} has SHA-256 {found}, expected {SHA256}; remove it and try again")
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()
+    if digest != SHA256:
+        raise RuntimeError(f"{package} has SHA-256 {digest}, expected {SHA256}; remove it and try again")
     run("dpkg-deb", "--extract", package.name, ".", folder=folder)
     return data
 
@@ -129,21 +130,20 @@ def run(*command: str, folder: Path) -> None:
 
 def read_definitions(folder: Path) -> list[Definition]:
     """Return every definition, without the examples in quotation marks, and the number of its class."""
-    found = []
+    definitions = []
     for name in FILES:
         for line in (folder / name).read_text(encoding="utf-8").splitlines():
             if not line.startswith("  "):  # the licence
                 entry, _, gloss = line.partition(" | ")
-                found.append((re.sub(r';?\s*"[^"]*"', "", gloss).strip(), int(entry.split()[1])))
-    return found
+                definitions.append((re.sub(r';?\s*"[^"]*"', "", gloss).strip(), int(entry.split()[1])))
+    return definitions
 
 
 def split(definitions: list[Definition]) -> tuple[list[Definition], list[Definition]]:
     """Hold out one definition in twenty for the test; equal texts go to the same side."""
     parts: tuple[list[Definition], list[Definition]] = ([], [])
     for text, label in definitions:
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        parts[int(digest[:8], 16) % 20 == 0].append((text, label))
+        parts[is_held_out(text)].append((text, label))
     return parts
 
 
@@ -199,18 +199,13 @@ def naive_bayes(train: list[Definition], test: list[Definition]) -> npt.NDArray[
     index = {word: number for number, word in enumerate(counts)}
     table = np.stack(list(counts.values())) + SMOOTHING  # (words, classes)
     scores = np.log(table / table.sum(0))
-    known = [[index[word] for word in words(text) if word in index] for text, _ in test]
-    return np.array([(np.log(priors) + scores[rows].sum(0)).argmax() for rows in known])
+    columns = [[index[word] for word in words(text) if word in index] for text, _ in test]
+    return np.array([(np.log(priors) + scores[rows].sum(0)).argmax() for rows in columns])
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case."""
     return re.findall(r"\w+", text.lower())
-
-
-def say(text: str) -> None:
-    """Print one step, at once even into a pipe."""
-    print(text, flush=True)
 
 
 if __name__ == "__main__":

@@ -63,17 +63,17 @@ def loaded(*args: str) -> set[str]:
 
 @pytest.mark.parametrize("args", NEVER)
 def test_imports_stay_light(args: str) -> None:
-    option, rest = args.split(" ", 1)
-    found = loaded(option, *([rest] if option == "-c" else rest.split()))
-    assert "edgebert" in {name.partition("_")[0] for name in found}
-    assert found & NEVER[args] == set()
+    option, code = args.split(" ", 1)
+    modules = loaded(option, *([code] if option == "-c" else code.split()))
+    assert "edgebert" in {name.partition("_")[0] for name in modules}
+    assert modules & NEVER[args] == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_import_nothing_heavier_than_click(command: str) -> None:
-    found = loaded("-c", f"import edgebert.cli.commands.{command.replace('-', '_')}")
-    assert "click" in found
-    assert found & NEVER["-c import edgebert.cli"] == set()
+    modules = loaded("-c", f"import edgebert.cli.commands.{command.replace('-', '_')}")
+    assert "click" in modules
+    assert modules & NEVER["-c import edgebert.cli"] == set()
 
 
 def lint_imports(folder: Path) -> tuple[int, str]:

@@ -45,18 +45,18 @@ def test_unmasking_is_that_of_pytorch_place_by_place(
     task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path]
 ) -> None:
     model = transformers.AutoModelForMaskedLM.from_pretrained(task_checkpoint("fill-mask"))
-    known = sorted({word for sequence in SEQUENCES for word in sequence})
-    losses, found = [], []
+    words = sorted({word for sequence in SEQUENCES for word in sequence})
+    losses, guesses = [], []
     for sequence in SEQUENCES:
         for place, word in enumerate(sequence):
             masked = ids([*sequence[:place], "[MASK]", *sequence[place + 1 :]])
             logits = model(masked).logits[0, place + 1]
             losses.append(-logits.log_softmax(0)[VOCAB.index(word)].item())
-            found.append(max(known, key=lambda one: logits[VOCAB.index(one)].item()))
+            guesses.append(max(words, key=lambda candidate: logits[VOCAB.index(candidate)].item()))
     judged = quality_models.unmask(task_bundle("fill-mask"), SEQUENCES)
     np.testing.assert_allclose(judged["loss"], [[loss, 1] for loss in losses], rtol=1e-4)
-    assert [known[number] for number in judged["right"]] == [word for sequence in SEQUENCES for word in sequence]
-    assert [known[number] for number in judged["found"]] == found
+    assert [words[number] for number in judged["right"]] == [word for sequence in SEQUENCES for word in sequence]
+    assert [words[number] for number in judged["found"]] == guesses
     found_perplexity = quality_models.drawn(perplexity, judged["loss"])
     assert found_perplexity.value == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
 
@@ -66,8 +66,8 @@ def test_logits_are_those_of_pytorch_in_the_order_of_the_texts(
     task_bundle: Callable[[str], Path], task_checkpoint: Callable[[str], Path]
 ) -> None:
     model = transformers.AutoModelForSequenceClassification.from_pretrained(task_checkpoint("classify"))
-    found = quality_models.classify(task_bundle("classify"), TEXTS)["logits"]
-    np.testing.assert_allclose(found, [model(ids(text.split())).logits[0].numpy() for text in TEXTS], atol=1e-5)
+    logits = quality_models.classify(task_bundle("classify"), TEXTS)["logits"]
+    np.testing.assert_allclose(logits, [model(ids(text.split())).logits[0].numpy() for text in TEXTS], atol=1e-5)
 
 
 def test_vectors_are_those_of_the_engine(fp32_bundle: Path) -> None:
@@ -104,9 +104,9 @@ def test_words_are_wrong_unless_said_in_one_of_their_ways(monkeypatch: pytest.Mo
 def test_changes_are_worked_out_by_hand() -> None:
     old = np.eye(4, dtype=np.float32)
     new = np.array([[3, 4, 0, 0], [0, 1, 0, 0], [0, 0, 2, 0], [0, 0, 0, 1]], np.float32)
-    found = quality_models.alike(old, new)
-    assert found["cosine"].value == pytest.approx((0.6 + 3) / 4)
-    assert found["least cosine"] == Measured(pytest.approx(0.6))  # type: ignore[arg-type]
+    changes = quality_models.alike(old, new)
+    assert changes["cosine"].value == pytest.approx((0.6 + 3) / 4)
+    assert changes["least cosine"] == Measured(pytest.approx(0.6))  # type: ignore[arg-type]
     flips = quality_models.flipped(
         "nearest", {"nearest": np.arange(8)}, {"nearest": np.array([0, 1, 2, 3, 4, 5, 7, 6])}
     )
@@ -164,8 +164,8 @@ def test_limits_are_those_of_the_scheme(scheme: dict[str, Any], changes: dict[st
 
 
 def test_a_row_says_it_all() -> None:
-    found = quality.cells(row({"scheme": "int4", "algorithm": "rtn"}, WER=1.0, cosine=0.5))
-    assert found == [
+    row_cells = quality.cells(row({"scheme": "int4", "algorithm": "rtn"}, WER=1.0, cosine=0.5))
+    assert row_cells == [
         "m",
         "`int4 --algorithm rtn`",
         "1.2 MB",
@@ -177,7 +177,7 @@ def test_a_row_says_it_all() -> None:
         "2.00 x",
     ]
     assert quality.named({"mixed_precision": 0.01}) == "--mixed-precision 1%"
-    assert len(found) == len(quality.HEADS)
+    assert len(row_cells) == len(quality.HEADS)
 
 
 def test_rows_of_a_document_are_replaced_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,14 +247,14 @@ def folder(fp32_bundle: Path, portable_bundle: Path, tmp_path_factory: pytest.Te
 
 @pytest.mark.slow
 def test_every_command_of_the_document_prints_what_it_shows(folder: Path) -> None:
-    seen: set[str] = set()
+    options: set[str] = set()
     for command, written in commands(TEXT):
-        found = run(command, folder)
+        printed = run(command, folder)
         if written:
-            assert_same(without_note(found), without_note(written), command)
-        seen.update(re.findall(r"--[a-z][a-z-]+", command))
+            assert_same(without_note(printed), without_note(written), command)
+        options.update(re.findall(r"--[a-z][a-z-]+", command))
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert seen > {
+    assert options > {
         "--scheme",
         "--granularity",
         "--block-size",
@@ -277,11 +277,11 @@ def test_every_option_named_in_the_document_exists() -> None:
 
 
 def test_the_document_has_every_scheme_and_the_latest_tables() -> None:
-    start, _, rest = TEXT.partition(quality.BEGIN)
-    made = rest.partition(quality.END)[0]
-    limits, found = made.strip().split("\n\n")
+    start, _, after = TEXT.partition(quality.BEGIN)
+    tables = after.partition(quality.END)[0]
+    limits, figures = tables.strip().split("\n\n")
     assert limits == quality.tables([]).split("\n\n")[0].strip()
-    rows = [line.split(" | ")[:2] for line in found.splitlines()[2:]]
+    rows = [line.split(" | ")[:2] for line in figures.splitlines()[2:]]
     expected = [
         [f"| {model.name}", quality.label(options)]
         for model in quality_models.MODELS

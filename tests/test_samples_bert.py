@@ -12,6 +12,7 @@ import pytest
 import torch
 from pretraining_scores import Score, frequencies, judge
 from torch import Tensor
+from vocabularies import BERT_SPECIALS, word_pieces
 
 import edgebert
 from edgebert.models.bert.pretraining import MASKED, NEXT
@@ -39,9 +40,9 @@ def test_a_run_of_seconds_learns_and_saves(quick: tuple[Path, dict[str, Score]])
 
 def test_bundles_are_worth_what_pytorch_says(quick: tuple[Path, dict[str, Score]]) -> None:
     _, scores = quick
-    exact, found = scores["PyTorch"], scores["fp32 bundles"]
-    assert found == pytest.approx(exact, rel=1e-4)
-    assert (exact.tokens, exact.pairs) == (found.tokens, found.pairs)
+    exact, exported = scores["PyTorch"], scores["fp32 bundles"]
+    assert exported == pytest.approx(exact, rel=1e-4)
+    assert (exact.tokens, exact.pairs) == (exported.tokens, exported.pairs)
     assert scores["int8 bundles"] == pytest.approx(exact, rel=0.02)
 
 
@@ -60,24 +61,24 @@ def test_bundles_are_used_as_any_others(quick: tuple[Path, dict[str, Score]]) ->
 
 def test_the_same_texts_are_held_out_each_time() -> None:
     texts = [[str(number)] for number in range(60)]
-    known, held_out = pretrain_bert.split(texts)
-    assert (known, held_out) == pretrain_bert.split(texts)
+    training, held_out = pretrain_bert.split(texts)
+    assert (training, held_out) == pretrain_bert.split(texts)
     assert len(held_out) == 3
-    assert sorted([*known, *held_out]) == sorted(texts)
-    assert known != texts[3:]
+    assert sorted([*training, *held_out]) == sorted(texts)
+    assert training != texts[3:]
     assert len(pretrain_bert.split(texts[:9])[1]) == 2
 
 
 def test_the_vocabulary_is_that_of_the_text() -> None:
-    tokenizer = pretrain_bert.train_tokenizer(TEXTS, SIZES.vocabulary)
-    assert pretrain_bert.train_tokenizer(TEXTS, SIZES.vocabulary).to_str() == tokenizer.to_str()
+    tokenizer = word_pieces([*chain.from_iterable(TEXTS)], SIZES.vocabulary)
+    assert word_pieces([*chain.from_iterable(TEXTS)], SIZES.vocabulary).to_str() == tokenizer.to_str()
     vocabulary = Vocabulary.of(tokenizer)
     assert (vocabulary.size, vocabulary.pad) == (SIZES.vocabulary, 0)
     encoded = tokenizer.encode("The Congress", "has met")
     assert encoded.tokens == ["[CLS]", "the", "congress", "[SEP]", "has", *encoded.tokens[5:-1], "[SEP]"]
     assert encoded.type_ids == [0] * 4 + [1] * (len(encoded) - 4)
     ids = chain.from_iterable(chain.from_iterable(pretrain_bert.encode(tokenizer, TEXTS)))
-    assert not {*ids} & {*range(len(pretrain_bert.SPECIALS))}  # every letter is known
+    assert not {*ids} & {*range(len(BERT_SPECIALS))}  # every letter is known
 
 
 def test_scores_are_those_worked_out_one_by_one() -> None:
@@ -86,19 +87,19 @@ def test_scores_are_those_worked_out_one_by_one() -> None:
     batch = Batch(labels, labels, labels, labels, torch.tensor([0, 1]))
     tokens, following = torch.randn(3, 6, generator=generator), torch.randn(2, 2, generator=generator)
 
-    def answer(given: Batch) -> tuple[Tensor, Tensor]:
-        assert given.chosen.tolist() == [1, 3, 5]
+    def answer(batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.chosen.tolist() == [1, 3, 5]
         return tokens, following
 
     score = judge(answer, [batch, batch])
     rows = [(tokens[0], 4), (tokens[1], 2), (tokens[2], 3)]
     others = [(following[0], 0), (following[1], 1)]
-    for found, expected in ((score[:2], rows), (score[2:4], others)):
+    for score_parts, expected in ((score[:2], rows), (score[2:4], others)):
         costs = [
             math.log(sum(math.exp(x) for x in logits.tolist())) - logits[label].item() for logits, label in expected
         ]
         hits = [max(range(len(logits)), key=logits.tolist().__getitem__) == label for logits, label in expected]
-        assert found == pytest.approx((sum(costs) / len(costs), sum(hits) / len(hits)), rel=1e-5)
+        assert score_parts == pytest.approx((sum(costs) / len(costs), sum(hits) / len(hits)), rel=1e-5)
     assert (score.tokens, score.pairs) == (6, 4)
 
 

@@ -12,6 +12,7 @@ import torch
 import train_elmo
 from tokenizers import Tokenizer
 from train_gpt import texts
+from training_run import Sizes
 
 import edgebert
 from edgebert.checkpoints import open_checkpoint
@@ -35,14 +36,14 @@ def reopened(folder: Path) -> BiLanguageModel:
 
 
 def test_a_run_of_seconds_learns_and_saves(quick: tuple[Path, train_elmo.Perplexity]) -> None:
-    folder, found = quick
+    folder, result = quick
     training, held_out = texts(None, quick=True)
     tokenizer = train_elmo.train_tokenizer(training, SIZES.vocabulary)
-    known, unseen = (train_elmo.encode(tokenizer, text, SIZES.tokens) for text in (training, held_out))
-    assert train_elmo.perplexity(reopened(folder), unseen, SIZES) == found
+    rows, unseen = (train_elmo.encode(tokenizer, text, SIZES.length) for text in (training, held_out))
+    assert train_elmo.perplexity(reopened(folder), unseen, SIZES) == result
     before = train_elmo.perplexity(train_elmo.make_model(SIZES, 0), unseen, SIZES)
     assert all(perplexity > 0.9 * SIZES.vocabulary for perplexity in before)
-    assert all(perplexity < train_elmo.frequencies(known, unseen, SIZES.vocabulary) for perplexity in found)
+    assert all(perplexity < train_elmo.frequencies(rows, unseen, SIZES.vocabulary) for perplexity in result)
     assert [file.name for file in folder.parent.iterdir()] == ["quick"]
     assert json.loads((folder / "tokenizer.json").read_text()) == json.loads(tokenizer.to_str())
 
@@ -66,9 +67,9 @@ def test_perplexity_by_hand(quick: tuple[Path, train_elmo.Perplexity]) -> None:
 
 
 def test_frequencies_by_hand() -> None:
-    known, unseen = [[1, 3, 3, 2], [1, 4, 2]], [[1, 3, 2], [1, 5, 2]]
+    training, unseen = [[1, 3, 3, 2], [1, 4, 2]], [[1, 3, 2], [1, 5, 2]]
     # Of 7 tokens and one more for each of 6: 3 and 2 are three in 13, 5 is one, at the places to be predicted.
-    assert train_elmo.frequencies(known, unseen, 6) == pytest.approx(13 / (3 * 3 * 1 * 3) ** 0.25)
+    assert train_elmo.frequencies(training, unseen, 6) == pytest.approx(13 / (3 * 3 * 1 * 3) ** 0.25)
 
 
 def test_long_sentences_are_cut_and_nothing_is_lost() -> None:
@@ -82,7 +83,7 @@ def test_long_sentences_are_cut_and_nothing_is_lost() -> None:
 
 def test_every_row_is_read_once_in_a_pass() -> None:
     rows = [[1, *[3 + number] * (number % 9), 2] for number in range(200)]
-    sizes = train_elmo.Sizes(tokens=11, batch=40)
+    sizes = Sizes(length=11, batch=40)
     stream, again = (train_elmo.batches(rows, sizes, seed=1) for _ in range(2))
     passes = []
     for _ in range(2):

@@ -32,16 +32,16 @@ Answered = tuple[Path, list[finetune_spans.Question], dict[str, finetune_spans.S
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Tagged:
     """Return the checkpoint of a run of seconds, the words that were held out, and the scores it reported."""
     folder = tmp_path_factory.mktemp("tagger") / "quick"
-    made = finetune_tagger.quick(folder)
-    return folder, made[2], finetune_tagger.main(folder, *made, finetune_tagger.QUICK)
+    data = finetune_tagger.quick(folder)
+    return folder, data[2], finetune_tagger.main(folder, *data, finetune_tagger.QUICK)
 
 
 @pytest.fixture(scope="module")
 def answerer(tmp_path_factory: pytest.TempPathFactory) -> Answered:
     """Return the same of the sample that answers."""
     folder = tmp_path_factory.mktemp("spans") / "quick"
-    made = finetune_spans.quick(folder)
-    return folder, made[2], finetune_spans.main(folder, *made, finetune_spans.QUICK)
+    data = finetune_spans.quick(folder)
+    return folder, data[2], finetune_spans.main(folder, *data, finetune_spans.QUICK)
 
 
 def loaded(folder: Path) -> tuple[HeadedBert, Tokenizer]:
@@ -52,8 +52,8 @@ def loaded(folder: Path) -> tuple[HeadedBert, Tokenizer]:
 
 
 def test_words_lose_capitals_and_punctuation() -> None:
-    found = finetune_tagger.read_words('"We paid $1,000," said U.S. men--and women; we\'re up-to-date! -- Why?')
-    assert list(zip(found.words, (finetune_tagger.LABELS[label] for label in found.labels), strict=True)) == [
+    parts = finetune_tagger.read_words('"We paid $1,000," said U.S. men--and women; we\'re up-to-date! -- Why?')
+    assert list(zip(parts.words, (finetune_tagger.LABELS[label] for label in parts.labels), strict=True)) == [
         ("we", "upper"),
         ("paid", "O"),
         ("1,000", "lower,"),
@@ -124,21 +124,21 @@ def entries() -> list[finetune_spans.Entry]:
 
 
 def test_questions_are_about_their_contexts() -> None:
-    made = finetune_spans.ask(entries(), 600, seed=1)
+    questions = finetune_spans.ask(entries(), 600, seed=1)
     glosses = dict(entries())
-    assert made == finetune_spans.ask(entries(), 600, seed=1)
-    assert made != finetune_spans.ask(entries(), 600, seed=2)
-    for question in made:
+    assert questions == finetune_spans.ask(entries(), 600, seed=1)
+    assert questions != finetune_spans.ask(entries(), 600, seed=2)
+    for question in questions:
         explained = re.findall(r"word\d+", question.context)
         assert len(set(explained)) == finetune_spans.ENTRIES
         assert all(f"{glosses[word]}." in question.context for word in explained)
         assert (question.word in explained) == (question.answer is not None)
         if question.answer:
             assert question.context[slice(*question.answer)] == glosses[question.word]
-    absent = sum(question.answer is None for question in made) / 600
+    absent = sum(question.answer is None for question in questions) / 600
     assert abs(absent - finetune_spans.ABSENT) < 4 * (2 / 9 / 600) ** 0.5  # four deviations
     places = Counter(
-        re.findall(r"word\d+", question.context).index(question.word) for question in made if question.answer
+        re.findall(r"word\d+", question.context).index(question.word) for question in questions if question.answer
     )
     assert min(places[place] for place in range(finetune_spans.ENTRIES)) > 50
 
@@ -188,15 +188,15 @@ def test_answers_are_learned_in_seconds_and_ship(answerer: Answered) -> None:
 def test_the_reference_gives_an_engine_what_pytorch_computes(answerer: Answered) -> None:
     folder, questions, _ = answerer
     model, tokenizer = loaded(folder)
-    asked, contexts, answers = zip(*questions[:20], strict=True)
-    batch = collate(span_examples(tokenizer, asked, contexts, answers, max_tokens=finetune_spans.MAX_TOKENS))
+    words, contexts, answers = zip(*questions[:20], strict=True)
+    batch = collate(span_examples(tokenizer, words, contexts, answers, max_tokens=finetune_spans.MAX_TOKENS))
     names = ("input_ids", "attention_mask", "token_type_ids")
     feeds = {name: tensor.numpy() for name, tensor in zip(names, batch, strict=False)}
-    found = finetuning.Reference(model).run(["start_logits", "end_logits"], feeds)
-    for ours, theirs in zip(found, model(*batch[:3]), strict=True):
+    outputs = finetuning.Reference(model).run(["start_logits", "end_logits"], feeds)
+    for ours, theirs in zip(outputs, model(*batch[:3]), strict=True):
         assert np.array_equal(ours, theirs.numpy())
     # Wherever the best start and the best end make an answer, or both say that there is none, the engine finds that.
-    start, end = (np.where(feeds["attention_mask"] == 0, -np.inf, side).argmax(1) for side in found)
+    start, end = (np.where(feeds["attention_mask"] == 0, -np.inf, side).argmax(1) for side in outputs)
     texts = finetune_spans.answer(edgebert.load(folder.with_name("quick.bundle")), questions[:20])
     inside = feeds["token_type_ids"][np.arange(20), start] == 1
     agreed = [row for row in range(20) if start[row] == end[row] == 0 or (inside[row] and start[row] <= end[row])]

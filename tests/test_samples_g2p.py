@@ -58,8 +58,8 @@ def errors_of(model: Seq2Seq) -> Errors:
 
 def test_a_run_of_seconds_learns_and_saves(quick: tuple[Path, Errors]) -> None:
     folder, errors = quick
-    found = errors_of(train_g2p.load(folder))
-    assert np.array_equal(found.edits, errors.edits)
+    again = errors_of(train_g2p.load(folder))
+    assert np.array_equal(again.edits, errors.edits)
     always = Errors.of(["AH N"] * len(TEST), list(TEST.values()))
     assert errors.per < always.per - 0.1
     assert [file.name for file in folder.parent.iterdir()] == ["quick"]
@@ -70,14 +70,14 @@ def test_greedy_takes_the_likeliest_phone_each_time() -> None:
     model = untrained()
     letters, _ = train_g2p.make_tokenizers()
     sources = [letters.encode(word).ids for word in ("a", "aerie", "onomatopoeia")]
-    for source, found in zip(sources, train_g2p.greedy(model, sources), strict=True):
+    for source, greedy in zip(sources, train_g2p.greedy(model, sources), strict=True):
         said = [train_g2p.START]
-        while len(said) <= len(found):
-            given = torch.tensor([source]), torch.tensor([said])
-            logits = model(given[0], torch.ones_like(given[0]), given[1], torch.ones_like(given[1]))
+        while len(said) <= len(greedy):
+            inputs = torch.tensor([source]), torch.tensor([said])
+            logits = model(inputs[0], torch.ones_like(inputs[0]), inputs[1], torch.ones_like(inputs[1]))
             said.append(int(logits[0, -1].argmax()))
-        assert said[1:] == found
-        assert len(found) == train_g2p.LONGEST or train_g2p.END not in found
+        assert said[1:] == greedy
+        assert len(greedy) == train_g2p.LONGEST or train_g2p.END not in greedy
 
 
 def test_every_pair_is_read_once_in_a_pass() -> None:
@@ -89,9 +89,11 @@ def test_every_pair_is_read_once_in_a_pass() -> None:
         while len(read) < len(pairs):
             letters, letter_mask, phones, phone_mask = batch = next(stream)
             assert letters.numel() + phones.numel() <= 512
-            assert all(torch.equal(one, other) for one, other in zip(batch, next(again), strict=True))
+            assert all(torch.equal(left, right) for left, right in zip(batch, next(again), strict=True))
             rows = zip(letters, letter_mask, phones, phone_mask, strict=True)
-            read += [(one[mask].tolist(), other[seen].tolist()) for one, mask, other, seen in rows]
+            read += [
+                (letters[mask].tolist(), phones[phone_mask].tolist()) for letters, mask, phones, phone_mask in rows
+            ]
         assert sorted(read) == sorted(pairs)
         order.append(read)
     assert order[0] != order[1]
@@ -137,22 +139,22 @@ def test_words_are_held_out_by_their_hash() -> None:
     assert cmudict.number("abc") == 0xBA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD
 
 
-def distance(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+def distance(left: tuple[str, ...], right: tuple[str, ...]) -> int:
     """Return the edits between two sequences as they are defined."""
 
     @functools.cache
     def of(i: int, j: int) -> int:
         if not i or not j:
             return i + j
-        return min(of(i - 1, j) + 1, of(i, j - 1) + 1, of(i - 1, j - 1) + (one[i - 1] != other[j - 1]))
+        return min(of(i - 1, j) + 1, of(i, j - 1) + 1, of(i - 1, j - 1) + (left[i - 1] != right[j - 1]))
 
-    return of(len(one), len(other))
+    return of(len(left), len(right))
 
 
 def test_edits_are_counted_as_they_are_defined() -> None:
     sequences = [row for length in range(5) for row in itertools.product("AB", repeat=length)]
-    for one, other in itertools.product(sequences, repeat=2):
-        assert edits(one, other) == distance(one, other)
+    for left, right in itertools.product(sequences, repeat=2):
+        assert edits(left, right) == distance(left, right)
 
 
 def test_the_nearest_way_to_say_a_word_counts() -> None:
@@ -172,8 +174,8 @@ def test_intervals_are_those_of_the_binomial_distribution() -> None:
     per, wer = errors.rates().split("  ")
     assert (per.split(" (")[0], wer.split(" (")[0]) == ("PER 5.00%", "WER 25.00%")
     for text, scale, slack in ((per, 5, 0.05), (wer, 1, 0.15)):
-        found = [float(part) for part in text.partition("(")[2].strip(")").split(" to ")]
-        assert found == pytest.approx([low / scale, high / scale], abs=slack)
+        interval = [float(part) for part in text.partition("(")[2].strip(")").split(" to ")]
+        assert interval == pytest.approx([low / scale, high / scale], abs=slack)
 
 
 def test_an_archive_of_other_bytes_is_refused(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_the_checkpoint_that_ships_says_words(bundles: list[Path]) -> None:
 def test_the_checkpoint_that_ships_says_words_that_it_was_not_trained_on(bundles: list[Path]) -> None:
     wrong = []
     for path in bundles:
-        said = [found.text for found in edgebert.load(path).translate(list(TEST))]
+        said = [translation.text for translation in edgebert.load(path).translate(list(TEST))]
         wrong.append(Errors.of(said, list(TEST.values())).wer)
     exact, int8, int4 = wrong
     assert exact < BAR
@@ -215,15 +217,17 @@ def test_the_checkpoint_that_ships_says_words_that_it_was_not_trained_on(bundles
 def test_bundles_and_transformers_say_what_pytorch_says(bundles: list[Path]) -> None:
     words = list(TEST)
     model = edgebert.load(bundles[0])
-    greedy = [one.text for one in model.translate(words, num_beams=1)]
+    greedy = [translation.text for translation in model.translate(words, num_beams=1)]
     ours = train_g2p.pronounce(train_g2p.load(SHIPPED), words)
-    assert np.mean([one == other for one, other in zip(greedy, ours, strict=True)]) > 0.995  # but for near ties
+    assert (
+        np.mean([exported == in_pytorch for exported, in_pytorch in zip(greedy, ours, strict=True)]) > 0.995
+    )  # but for near ties
 
     letters, phones = train_g2p.make_tokenizers()
     theirs = transformers.MarianMTModel.from_pretrained(SHIPPED, dtype=torch.float32).eval()
     ids, mask = train_g2p.padded([encoding.ids for encoding in letters.encode_batch(words[:60])])
-    found = theirs.generate(input_ids=ids, attention_mask=mask.long())
-    assert phones.decode_batch(found.tolist()) == [one.text for one in model.translate(words[:60])]
+    generated = theirs.generate(input_ids=ids, attention_mask=mask.long())
+    assert phones.decode_batch(generated.tolist()) == [translation.text for translation in model.translate(words[:60])]
 
 
 def test_lines_of_errors(bundles: list[Path]) -> None:

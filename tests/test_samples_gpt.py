@@ -14,6 +14,8 @@ import torch
 import train_gpt
 from bits_per_byte import bits_per_byte
 from torch import Tensor, nn
+from training_run import Sizes
+from vocabularies import byte_pairs
 
 import edgebert
 from edgebert.models.gpt2.heads import Gpt2LanguageModel
@@ -63,7 +65,9 @@ def test_a_run_of_seconds_learns_and_saves(quick: tuple[Path, float]) -> None:
     assert before == pytest.approx(math.log2(sizes.vocabulary) * (len(ids) - 1) / size, rel=0.01)
     assert bits < 0.85 * before
     assert [file.name for file in folder.parent.iterdir()] == ["quick"]
-    assert train_gpt.train_tokenizer(training, sizes.vocabulary).to_str() == tokenizer.to_str()
+    assert (
+        byte_pairs(training, sizes.vocabulary, [train_gpt.END], add_prefix_space=False).to_str() == tokenizer.to_str()
+    )
 
 
 def test_a_bundle_costs_the_bits_that_pytorch_says(quick: tuple[Path, float], tmp_path: Path) -> None:
@@ -88,14 +92,14 @@ def test_bits_are_those_of_each_token_by_itself(count: int, stride: int) -> None
     expected = 0.0
     for place in range(1, count):
         start = next(start for start in starts if place <= start + context)
-        known = ids[None, start:place]
-        logits = model(known, torch.ones_like(known), torch.tensor([place - start - 1]), model.gpt2.empty_past(1))[0]
+        before = ids[None, start:place]
+        logits = model(before, torch.ones_like(before), torch.tensor([place - start - 1]), model.gpt2.empty_past(1))[0]
         expected -= float(logits[0].double().log_softmax(0)[ids[place]]) / math.log(2)
     assert train_gpt.bits_per_byte(model, ids, 7, stride) == pytest.approx(expected / 7, rel=1e-5)
 
 
 def test_every_token_is_read_once_in_a_pass() -> None:
-    sizes = train_gpt.Sizes(context=10, batch=3)
+    sizes = Sizes(length=10, batch=3)
     tokens = torch.arange(405)  # 39 or 40 windows, as the pass begins, which are 13 batches
     stream, again = (train_gpt.batches(tokens, sizes, seed=1) for _ in range(2))
     passes: list[Tensor] = []
@@ -178,7 +182,7 @@ def test_the_checkpoint_that_ships_is_small_and_says_where_it_comes_from() -> No
     assert all(part in card for part in ("CC0", "PDDL", sotu.PACKAGE.rpartition("@")[0], "train_gpt.py"))
     config = json.loads((SHIPPED / "config.json").read_text(encoding="utf-8"))
     sizes, _ = train_gpt.FULL
-    assert (config["n_layer"], config["n_embd"], config["n_positions"]) == (sizes.layers, sizes.dim, sizes.context)
+    assert (config["n_layer"], config["n_embd"], config["n_positions"]) == (sizes.layers, sizes.dim, sizes.length)
 
 
 def test_the_checkpoint_that_ships_writes_sentences() -> None:
@@ -191,5 +195,5 @@ def test_the_checkpoint_that_ships_writes_sentences() -> None:
             ids.append(int(model.logits(hidden[-1:]).argmax()))
     words = tokenizer.decode(ids).split()
     assert words[:3] == ["The", "Congress", "should"]
-    known = set((SHIPPED.parent / "sentences.txt").read_text(encoding="utf-8").split())
-    assert sum(word.strip(".,;") in known for word in words) > 0.8 * len(words)
+    vocabulary = set((SHIPPED.parent / "sentences.txt").read_text(encoding="utf-8").split())
+    assert sum(word.strip(".,;") in vocabulary for word in words) > 0.8 * len(words)

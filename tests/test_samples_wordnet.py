@@ -31,9 +31,9 @@ def write_dictionary(folder: Path) -> list[sample.Definition]:
 
 def test_definitions_are_read_and_held_out(tmp_path: Path) -> None:
     written = write_dictionary(tmp_path / "dict")
-    found = sample.read_definitions(tmp_path / "dict")
-    assert found == written
-    train, test = sample.split(found)
+    definitions = sample.read_definitions(tmp_path / "dict")
+    assert definitions == written
+    train, test = sample.split(definitions)
     assert sorted(train + test) == sorted(written)
     held_out = [item for item in written if int(hashlib.sha256(item[0].encode()).hexdigest()[:8], 16) % 20 == 0]
     assert test == held_out

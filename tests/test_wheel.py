@@ -216,10 +216,10 @@ def test_every_task_runs_without_what_exports_it(
 ) -> None:
     args = [VERBS[task], str(task_bundle(task)), *CALLS[task]]
     expected = CliRunner().invoke(main, args).output.splitlines()
-    found = installed.output("edgebert", *args).splitlines()
-    assert found
+    printed = installed.output("edgebert", *args).splitlines()
+    assert printed
     figures = re.compile(r"[\d.e+-]+")
-    assert [figures.sub("#", line) for line in found] == [figures.sub("#", line) for line in expected]
+    assert [figures.sub("#", line) for line in printed] == [figures.sub("#", line) for line in expected]
 
 
 def test_every_task_is_tried() -> None:
