@@ -149,6 +149,7 @@ def test_every_failing_system_call(name: str, n: int, old: Path, monkeypatch: py
     assert content_of(old) in ({"old"}, {"new"}) if message else content_of(old) == {"new"}
 
 
+# Writes a bundle again and again, each time in a process of its own that dies at a later system call.
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -156,36 +157,47 @@ from edgebert_exporters.bundles.atomic_folder import staged
 def fill(folder):
     for name in ("edgebert.json", "model.onnx"):
         (folder / name).write_text("new")
-count = 0
-def killing(real):
-    def call(*args, **kwargs):
-        global count
-        count += 1
-        if count == int(sys.argv[2]):
-            os.kill(os.getpid(), 9)
-        return real(*args, **kwargs)
-    return call
-for name in ("fsync", "rename", "chmod", "open", "close", "rmdir", "unlink"):
-    setattr(os, name, killing(getattr(os, name)))
-with staged(sys.argv[1], force=True) as folder:
-    fill(folder)
-print(count)
+def write(n):
+    count = 0
+    def killing(real):
+        def call(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == n:
+                os.kill(os.getpid(), 9)
+            return real(*args, **kwargs)
+        return call
+    for name in ("fsync", "rename", "chmod", "open", "close", "rmdir", "unlink"):
+        setattr(os, name, killing(getattr(os, name)))
+    with staged(sys.argv[1], force=True) as folder:
+        fill(folder)
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        write(int(line))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
 def test_killed_at_every_step_leaves_old_or_new_and_the_next_export_cleans_up(old: Path) -> None:
     outcomes = []
-    for n in range(1, 100):
-        run = subprocess.run(
-            [sys.executable, "-c", KILLED, str(old), str(n)], capture_output=True, text=True, check=False
-        )
-        assert run.returncode in (0, -signal.SIGKILL), run.stderr
-        outcomes.append(content_of(old))
-        if run.returncode == 0:
-            break
-    assert run.returncode == 0, "the export never got to its end"
+    command = [sys.executable, "-c", KILLED, str(old)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        for n in range(1, 100):
+            process.stdin.write(f"{n}\n")
+            process.stdin.flush()
+            code = int(process.stdout.readline())
+            assert code in (0, -signal.SIGKILL)
+            outcomes.append(content_of(old))
+            if code == 0:
+                break
+    assert code == 0, "the export never got to its end"
     assert all(outcome in ({"old"}, {"new"}) for outcome in outcomes)
     assert outcomes[0] == {"old"}
+    assert len(outcomes) > 10
     assert [p.name for p in old.parent.iterdir()] == ["bundle"]
 
 

@@ -6,6 +6,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Bundle]:
         optimizer.step()
     tensors = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     save_file(to_published(tensors, "bert", names), checkpoint / "model.safetensors")
-    return lambda target: export_checkpoint(checkpoint, folder / target, task="classify", target=target, force=True)
+    return cache(lambda target: export_checkpoint(checkpoint, folder / target, task="classify", target=target))
 
 
 def chosen(bundle: Bundle, folder: Path, batches: Sequence[Batch]) -> npt.NDArray[np.int64]:
