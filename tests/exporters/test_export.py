@@ -87,7 +87,7 @@ def test_nothing_of_this_machine_is_in_the_file(bundle: Path) -> None:
 
 @pytest.mark.parametrize(("pooling", "normalize"), list(zip(POOLINGS, [True, False] * 2, strict=True)))
 def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, tmp_path: Path) -> None:
-    source = write_checkpoint(tmp_path / "source", pooling=pooling, normalize=normalize)
+    source = write_checkpoint(tmp_path / "source", pooling=pooling, normalize=normalize, num_hidden_layers=1)
     engine = load(export_checkpoint(source, tmp_path / "bundle").path)
     assert engine.bundle.manifest.settings["pooling"] == pooling
     reference = load_reference(source, pooling, normalize)
@@ -100,7 +100,7 @@ def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, 
 
 
 def test_pooling_is_never_guessed(tmp_path: Path) -> None:
-    source = write_checkpoint(tmp_path / "source", pooling=None)
+    source = write_checkpoint(tmp_path / "source", pooling=None, num_hidden_layers=1)
     with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*--pooling mean, cls, max or last"):
         export_checkpoint(source, tmp_path / "bundle")
     made = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)

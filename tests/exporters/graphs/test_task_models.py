@@ -212,7 +212,7 @@ def test_options_of_other_tasks_are_refused_by_name(
 
 
 def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
-    source = write_checkpoint(tmp_path / "source", task="classify")
+    source = write_checkpoint(tmp_path / "source", task="classify", num_hidden_layers=1)
     torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
     (source / "model.safetensors").unlink()
     options: dict[str, Any] = {"problem": "multi_label", "labels": ("sport", "politics", "weather")}
@@ -226,7 +226,7 @@ def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
-    source = write_checkpoint(tmp_path / "source", task="fill-mask", vocab_size=3000)
+    source = write_checkpoint(tmp_path / "source", task="fill-mask", vocab_size=3000, num_hidden_layers=1)
     parameters = sum(p.numel() * 4 for p in load_reference(source).parameters())  # each parameter once
     assert parameters < 2 * 3000 * 4 * CONFIG["hidden_size"]
     made = export_checkpoint(source, tmp_path / "bundle", target="portable")
