@@ -1,13 +1,12 @@
-r"""Compare models side by side, in short turns, and print medians and the median of the ratios.
+r"""Compare models side by side, in short turns; print medians and the median of the ratios.
 
     python benchmarks/compare.py --side int8=edgebert:bert.int8 --side ort=onnxruntime:model.onnx E1 E2 E3
     python benchmarks/compare.py --side int8=edgebert:gpt2.int8 --side q8=llama:gpt2_q8_0.gguf@/venv/bin/python G1
     python benchmarks/compare.py --texts sentences.txt --tokenizer tokenizer.json \
         --side int8=edgebert:minilm.int8 --side ct2=ctranslate2:minilm_ct2_int8@/venv/bin/python E4 E4one
 
-A side is NAME=KIND:PATH, with @PYTHON behind it where another interpreter runs it; benchmarks/worker.py lists the
-kinds. Machines are faster at some times than at others, so every ratio is taken between neighbours in time: the
-first side against each other side.
+A side is NAME=KIND:PATH; @PYTHON behind it names another interpreter. benchmarks/worker.py lists the kinds. The speed
+of a machine drifts, so each ratio compares turns that follow each other: the first side against each other side.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def compare(workers: list[Worker], workload: str, turns: int) -> None:
 
 
 def agreement(workers: list[Worker]) -> None:
-    """Print the cosine between the vectors of each side and those of the last, which is the reference."""
+    """Print the cosine of each side's vectors to those of the last side, the reference."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:

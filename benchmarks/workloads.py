@@ -30,7 +30,7 @@ def ragged(count: int = 256) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Writing:
-    """Prompts or sources, ids each, how many tokens to write for each, and with how many beams."""
+    """Prompts or sources as ids, the new tokens of each, and the number of beams."""
 
     rows: list[list[int]]
     new: int

@@ -1,6 +1,6 @@
-"""Sides of a comparison that write text: GPT-2 and Marian, with random weights and lengths that are forced.
+"""Sides of a comparison of generative models: GPT-2 and Marian, with random weights and forced lengths.
 
-Every side takes a :class:`~workloads.Writing` and returns new tokens, as many as asked for, for each prompt or source.
+Every side takes a :class:`~workloads.Writing` and returns that many new tokens for each prompt or source.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def edgebert(path: str) -> Writer:
 
 
 def ctranslate2(path: str) -> Writer:
-    """CTranslate2, in the number format of the model; of token names it knows those of the random checkpoints."""
+    """CTranslate2 in the number format of the model, with the token names of random checkpoints."""
     import ctranslate2
 
     kind = "int8" if "int8" in Path(path).name else "float32"
@@ -103,7 +103,7 @@ def onnxruntime(path: str) -> Writer:
 
 
 def llama(path: str) -> Writer:
-    """llama.cpp through its own interface, the rows of a batch as parallel sequences; greedy."""
+    """llama.cpp by its own interface, greedy; rows of a batch are parallel sequences."""
     import llama_cpp as lib
     import numpy as np
 
@@ -122,7 +122,7 @@ def llama(path: str) -> Writer:
         return contexts[rows]
 
     def decode(state: Any, batch: Any, tokens: Sequence[tuple[int, int, int, bool]]) -> list[int]:
-        """Append (token, position, row, whether the next one is wanted), and return the likeliest next ones."""
+        """Append (token, position, row, scored), and return the likeliest next tokens."""
         batch.n_tokens = len(tokens)
         for at, (token, position, row, scored) in enumerate(tokens):
             batch.token[at], batch.pos[at], batch.logits[at] = token, position, scored

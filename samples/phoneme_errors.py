@@ -1,12 +1,12 @@
-"""Say how often a bundle mispronounces the words of the CMU Pronouncing Dictionary that were held out.
+"""Measure how often bundles mispronounce the held-out words of the CMU Pronouncing Dictionary.
 
     edgebert export samples/g2p g2p.bundle
     edgebert quantize g2p.bundle g2p.int8
     python samples/phoneme_errors.py g2p.bundle g2p.int8
 
-These are the words that ``train_g2p.py`` holds out for the test. A word is right if it is said in one of the ways of
-the dictionary, stress aside (WER is the share of words that are not). Otherwise the phones count that have to be
-changed, put in or taken out for the nearest of these ways (PER is their share in all phones of these ways).
+``train_g2p.py`` holds these words out for the test. A pronunciation is right if the dictionary has it, stress aside.
+WER is the share of wrong words. PER is the share of phones to change, insert or delete, relative to the nearest
+pronunciation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Errors:
-    """How far what was said of each word is from the nearest right way, and how long that is; both (words,)."""
+    """Edits from each pronunciation to the nearest right one, and the phones of that one; both (words,)."""
 
     edits: Counts
     phones: Counts
@@ -50,7 +50,7 @@ class Errors:
         return cls(counted[:, 0], counted[:, 1])
 
     def rates(self) -> str:
-        """Return PER and WER, each with the interval in which it lies for 95 % of sets of as many words drawn again."""
+        """Return PER and WER, each with its 95 % bootstrap interval over words."""
         count = len(self.edits)
         drawn = np.random.default_rng(0).integers(0, count, (DRAWN, count))
         edits = self.edits[drawn]  # (sets, words)
@@ -71,7 +71,7 @@ class Errors:
 
 
 def edits(said: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many items have to be changed, put in or taken out to turn one sequence into the other."""
+    """Return the edit distance of two sequences."""
     row = list(range(len(right) + 1))
     for i, left in enumerate(said, start=1):
         corner, row[0] = row[0], i

@@ -3,13 +3,12 @@
     python samples/pretrain_bert.py sotu_bert
     edgebert fill-mask sotu_bert.fill-mask "The [MASK] of the United States."
 
-A twentieth of the addresses is held out. A vocabulary of pieces of words is trained on the others, then an encoder of 4
-layers on both tasks of the paper: guess the tokens that were masked, and say whether a text follows another (Devlin et
-al., 2019). The checkpoint is exported for both and quantized, and what PyTorch and the bundles make of the addresses
-held out stands beside what those reach that have learned nothing but frequencies. ``--quick`` is over in seconds: a
-tiny model on ``samples/sentences.txt``, without network.
+A twentieth of the addresses is held out. The others train a WordPiece vocabulary and an encoder of 4 layers. The
+encoder learns both tasks of the paper: masked tokens and next sentences (Devlin et al., 2019). The checkpoint is
+exported for both tasks and quantized. PyTorch, the bundles and a baseline of frequencies are compared on the held-out
+addresses. ``--quick`` takes seconds and no network: a tiny model on ``samples/sentences.txt``.
 
-The run is kept in a file beside the folder; a run that was stopped goes on from there.
+The run is saved in a file beside the folder; a run that was stopped resumes from it.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ QUICK = (
 
 
 def main(folder: Path, texts: Sequence[Text], sizes: Sizes, config: TrainingConfig) -> dict[str, Score]:
-    """Train on texts, save the checkpoint in ``folder`` and bundles beside it, and return what all are worth."""
+    """Train on texts, save the checkpoint in ``folder`` and bundles beside it, and return all scores."""
     training_texts, held_out = split(texts)
     tokenizer = word_pieces(list(chain.from_iterable(training_texts)), sizes.vocabulary)
     vocabulary = Vocabulary.of(tokenizer)
@@ -97,7 +96,7 @@ def main(folder: Path, texts: Sequence[Text], sizes: Sizes, config: TrainingConf
 
 
 def compare(folder: Path, test: Sequence[Batch], floor: Answering) -> dict[str, Score]:
-    """Export the checkpoint for both tasks, quantize the bundles, and print and return what is worth how much."""
+    """Export the checkpoint for both tasks, quantize the bundles, and print and return all scores."""
     exact = beside(folder, MASKED, NEXT)
     small = beside(folder, f"{MASKED}.int8", f"{NEXT}.int8")
     for task, bundle, quantized in zip((MASKED, NEXT), exact, small, strict=True):
@@ -118,7 +117,7 @@ def compare(folder: Path, test: Sequence[Batch], floor: Answering) -> dict[str, 
 
 
 def split(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """Hold out a random twentieth of the texts, two at least; return the others and these."""
+    """Return the training texts and a random twentieth, two at least, to hold out."""
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
     chosen = set(order[: max(2, len(texts) // HELD_OUT)])
     return (
@@ -149,9 +148,9 @@ def test_batches(documents: Sequence[Document], vocabulary: Vocabulary, sizes: S
 
 
 def make_model(sizes: Sizes, vocabulary: Vocabulary) -> BertPreTraining:
-    """Return a BERT that has learned nothing yet.
+    """Return an untrained BERT.
 
-    Its positions start as sinusoids, as small as the other embeddings: neighbours are found sooner than from noise.
+    Positions start as small sinusoids: neighbours are learned sooner than from noise.
     """
     config = BertConfig(
         vocab_size=vocabulary.size,
@@ -201,7 +200,7 @@ def evaluate(model: BertPreTraining, held_out: Sequence[Batch]) -> str:
 
 
 def read(archive: Path | None, quick: bool) -> list[Text]:
-    """Return the sentences of each address, or, to be quick, those of the samples in groups."""
+    """Return the sentences of each address; for quick runs, the sample sentences in groups."""
     if not quick:
         addresses = sotu.read(sotu.fetch(archive or Path("sotu.tgz")))
         return [SENTENCE_END.split(address.text) for address in addresses]

@@ -1,7 +1,7 @@
-"""Judge what was pre-trained: a model, a checkpoint or two bundles, on the same pairs with the same tokens masked.
+"""Score pre-trained models, checkpoints and pairs of bundles, on the same pairs with the same tokens masked.
 
-``pretrain_bert.py`` is what uses this. Whatever is judged is a function from a batch to logits (rows, vocab) of the
-tokens that are to be guessed and (batch, 2) of the pairs.
+``pretrain_bert.py`` imports this. A model is a function from a batch to logits: (rows, vocab) for the masked tokens
+and (batch, 2) for the pairs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ Answering: TypeAlias = "Callable[[Batch], Answers]"
 
 
 class Score(NamedTuple):
-    """What became of both tasks: the cross-entropy of an answer in nats, and the share of the answers that are right.
-
-    ``tokens`` and ``pairs`` say how many of them there were.
-    """
+    """Cross-entropy in nats and accuracy of both tasks, and the numbers of ``tokens`` and ``pairs``."""
 
     token_loss: float
     token_accuracy: float
@@ -92,7 +89,7 @@ def from_bundles(folders: Sequence[Path]) -> Answering:
 
 
 def frequencies(documents: Sequence[Document], size: int) -> Answering:
-    """Return what answers every question alike: as often as the tokens are, and with yes and no in equal shares."""
+    """Return a baseline: token frequencies for each mask, and equal shares of yes and no for each pair."""
     ids = torch.tensor([id for document in documents for sentence in document for id in sentence])
     logits = (torch.bincount(ids, minlength=size) + 1).log()  # (vocab,)
     return lambda batch: (logits.expand(len(batch.chosen), size), torch.zeros(len(batch.next_labels), 2))

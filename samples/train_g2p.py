@@ -3,12 +3,12 @@
     python samples/train_g2p.py g2p
     edgebert export g2p g2p.bundle
 
-The words are those of the CMU Pronouncing Dictionary, without the marks of stress; two of each twenty are held out.
-The model is that of Vaswani et al. (2017) in miniature: letters in, phones out, 3 layers on either side. What counts
-is the share of words held out that are not said in one of the ways of the dictionary; ``phoneme_errors.py`` measures
-that of bundles. ``--quick`` is over in seconds: a tiny model on a small part of the dictionary, without network.
+The words are those of the CMU Pronouncing Dictionary, without stress; two of each twenty are held out. The model is
+that of Vaswani et al. (2017) in miniature: letters in, phones out, 3 layers on either side. The measure is the share of
+held-out words with a wrong pronunciation; ``phoneme_errors.py`` measures bundles. ``--quick`` takes seconds and no
+network: a tiny model on a small part of the dictionary.
 
-The run is kept in a file beside the folder; a run that was stopped goes on from there.
+The run is saved in a file beside the folder; a run that was stopped resumes from it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ QUICK = (
 
 
 def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, config: TrainingConfig) -> Errors:
-    """Train on words, save the checkpoint in ``folder``, and return what it mispronounces of those for the test."""
+    """Train on words, save the checkpoint in ``folder``, and return its errors on the test."""
     parts = cmudict.split(words)
     pairs = encode(parts.train)
     say(f"{len(parts.train):,} words to train on, said in {len(pairs):,} ways; {len(parts.test):,} held out")
@@ -86,7 +86,7 @@ def main(folder: Path, words: cmudict.Dictionary, sizes: Sizes, config: Training
 
 
 def bundles(folder: Path) -> list[Path]:
-    """Export the checkpoint, quantize the bundle, and return the folders of all three, which stand beside it."""
+    """Export the checkpoint, quantize the bundle, and return all three folders beside it."""
     exact, int8, int4 = beside(folder, "bundle", "int8", "int4")
     export_checkpoint(folder, exact, force=True)
     quantize_bundle(exact, int8, force=True)
@@ -140,7 +140,7 @@ def make_model(sizes: Sizes) -> Seq2Seq:
 
 
 def make_tokenizers() -> tuple[Tokenizer, Tokenizer]:
-    """Return what splits a word into letters, large ones read as small ones, and a way to say it into phones."""
+    """Return the tokenizers of letters, in lower case, and of phones."""
     sides = []
     for tokens in (LETTERS, cmudict.PHONES):
         vocabulary = {token: id for id, token in enumerate((*SPECIALS, *tokens))}
@@ -166,9 +166,9 @@ def encode(words: cmudict.Dictionary) -> list[Pair]:
 
 
 def batches(pairs: Sequence[Pair], size: int, seed: int) -> Iterator[Batch]:
-    """Yield batches without end, of pairs of about the same length: in each pass all of them, otherwise put together.
+    """Yield batches of pairs of similar length without end, regrouped in each pass.
 
-    A batch has ``size`` tokens at most, those of both sides and padding included.
+    A batch has at most ``size`` tokens of both sides, padding included.
     """
     generator = torch.Generator().manual_seed(seed)
     while True:
@@ -187,7 +187,7 @@ def batches(pairs: Sequence[Pair], size: int, seed: int) -> Iterator[Batch]:
 
 
 def padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    """Return ids (batch, longest), padded on the right, and a mask that is true at real ones."""
+    """Return ids and mask (batch, longest), padded on the right."""
     longest = max(map(len, rows))
     ids = torch.tensor([row + [START] * (longest - len(row)) for row in rows])
     return ids, torch.arange(longest) < torch.tensor([len(row) for row in rows])[:, None]
@@ -204,7 +204,7 @@ def pair_loss(model: Seq2Seq, batch: Batch) -> Loss:
 
 
 def pronounce(model: Seq2Seq, words: Sequence[str]) -> list[str]:
-    """Return how the model says words: each phone the likeliest one after those before it."""
+    """Return the greedy pronunciation of each word."""
     letters, phones = make_tokenizers()
     said: dict[str, str] = {}
     order = sorted(words, key=len)
@@ -217,7 +217,7 @@ def pronounce(model: Seq2Seq, words: Sequence[str]) -> list[str]:
 
 @torch.inference_mode()
 def greedy(model: Seq2Seq, sources: Sequence[list[int]]) -> list[list[int]]:
-    """Return the likeliest phone after the likeliest ones before it, for each word until its end."""
+    """Return the phone ids of each word by greedy search."""
     ids, mask = padded(sources)
     cross = model.cross(model.encode(ids, mask), len(ids))
     past, token = model.empty_past(len(ids)), torch.full((len(ids), 1), START)

@@ -3,11 +3,11 @@
     python samples/train_gpt.py sotu_gpt
     edgebert export sotu_gpt sotu_gpt.bundle
 
-The newest twentieth of the text is held out. A vocabulary of pairs of bytes is trained on the rest, then a decoder of
-4 layers. What counts is how many bits a byte of the text held out costs, beside what programs that compress files
-make of it. ``--quick`` is over in seconds: a tiny model on ``samples/sentences.txt``, without network.
+The newest twentieth of the text is held out. The rest trains a vocabulary of byte pairs and a decoder of 4 layers. The
+measure is bits per byte of the held-out text, beside programs that compress files. ``--quick`` takes seconds and no
+network: a tiny model on ``samples/sentences.txt``.
 
-The run is kept in a file beside the folder; a run that was stopped goes on from there.
+The run is saved in a file beside the folder; a run that was stopped resumes from it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ QUICK = (
 
 
 def main(folder: Path, training: str, held_out: str, sizes: Sizes, config: TrainingConfig) -> float:
-    """Train on a text, save the checkpoint in ``folder``, and return the bits per byte of the text held out."""
+    """Train on a text, save the checkpoint in ``folder``, and return the bits per byte of the held-out text."""
     tokenizer = byte_pairs(training, sizes.vocabulary, [END], add_prefix_space=False)
     tokens, unseen = encode(tokenizer, training), encode(tokenizer, held_out)
     size = len(held_out.encode())
@@ -109,7 +109,7 @@ def load(folder: Path) -> tuple[Gpt2LanguageModel, Tokenizer]:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Tensor:
-    """Return the ids (n,) of a text in which END stands before each line."""
+    """Return the ids (n,) of a text, with END before each line."""
     lines = [line for line in text.split("\n") if line]
     ids = [id for line in tokenizer.encode_batch(lines) for id in (0, *line.ids)]
     return torch.tensor(ids)
@@ -131,7 +131,7 @@ def make_model(sizes: Sizes) -> Gpt2LanguageModel:
 
 
 def batches(tokens: Tensor, sizes: Sizes, seed: int) -> Iterator[Tensor]:
-    """Yield windows (batch, context + 1) without end: in each pass, from another beginning, all of them shuffled."""
+    """Yield windows (batch, context + 1) without end, shuffled and from another offset in each pass."""
     generator = torch.Generator().manual_seed(seed)
     width = sizes.length + 1
     while True:
@@ -143,13 +143,13 @@ def batches(tokens: Tensor, sizes: Sizes, seed: int) -> Iterator[Tensor]:
 
 
 def next_token_loss(model: Gpt2LanguageModel, windows: Tensor) -> Loss:
-    """Return the cross-entropy of each token of windows (batch, context + 1) after those before it."""
+    """Return the next-token cross-entropy of windows (batch, context + 1)."""
     costs = token_costs(model, windows)
     return Loss(costs.mean(), costs.numel(), costs.numel())
 
 
 def token_costs(model: Gpt2LanguageModel, windows: Tensor) -> Tensor:
-    """Return what each token of windows (batch, n + 1) costs after those before it, in nats (batch, n)."""
+    """Return the negative log-likelihoods of windows (batch, n + 1), in nats (batch, n)."""
     inputs, following = windows[:, :-1], windows[:, 1:]
     hidden = model.gpt2.encode(inputs, torch.ones_like(inputs, dtype=torch.bool))
     logits = model.logits(hidden).float()
@@ -158,9 +158,9 @@ def token_costs(model: Gpt2LanguageModel, windows: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def bits_per_byte(model: Gpt2LanguageModel, ids: Tensor, size: int, stride: int = STRIDE) -> float:
-    """Return the bits that ids (n,), the first of which is given, cost for each byte of their text, ``size`` bytes.
+    """Return the bits per byte of ids (n,), whose text has ``size`` bytes; the first id is free.
 
-    Windows of the model's context advance by ``stride`` tokens, and in each only what is new counts.
+    Windows of the model's context advance by ``stride`` tokens, and each counts its new tokens.
     """
     context = model.gpt2.config.max_tokens
     last = max(0, len(ids) - 1 - context)
@@ -176,7 +176,7 @@ def bits_per_byte(model: Gpt2LanguageModel, ids: Tensor, size: int, stride: int 
 
 
 def compressors(training: str, held_out: str) -> Iterator[tuple[str, float]]:
-    """Yield the bits per byte that programs need for the text held out, alone and after the end of the other text."""
+    """Yield the bits per byte of compression programs, alone and after the end of the training text."""
     before, text = training.encode(), held_out.encode()
     block = max(0, BLOCK - len(text))
     packers: list[tuple[str, Callable[[bytes], bytes], tuple[int, ...]]] = [

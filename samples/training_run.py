@@ -31,7 +31,7 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The sizes of a model and of its batches; those that a model does not have are 0."""
+    """The sizes of a model and of its batches; 0 for those that it lacks."""
 
     vocabulary: int = 0
     dim: int = 0
@@ -52,7 +52,7 @@ def learn(
     reports: int = REPORTS,
     state: Path | None = None,
 ) -> None:
-    """Train a model, and print the progress; every fourth report ends with the line of ``evaluate``.
+    """Train a model and print the progress; every fourth report ends with ``evaluate``.
 
     The run is saved in the file ``state``; a run that was stopped resumes from it.
     """
@@ -107,7 +107,7 @@ def command_line(
 
 
 def run_sample(parser: argparse.ArgumentParser, main: Callable[[argparse.Namespace], object]) -> None:
-    """Run a sample with the options of the command line; an error is one line."""
+    """Run a sample with the options of the command line; errors take one line."""
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     try:
@@ -122,7 +122,7 @@ def beside(folder: Path, *endings: str) -> list[Path]:
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a text is held out for the test: one in twenty, the same on every machine."""
+    """Whether a text is held out: one in twenty, the same on every machine."""
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % 20 == 0
 
 

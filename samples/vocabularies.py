@@ -14,7 +14,7 @@ BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def byte_pairs(text: str, vocabulary: int, specials: Sequence[str], *, add_prefix_space: bool) -> Tokenizer:
-    """Return a byte-level BPE tokenizer trained on the lines of ``text`` (Sennrich et al., 2016; Radford et al., 2019).
+    """Return a byte-level BPE tokenizer trained on lines (Sennrich et al., 2016; Radford et al., 2019).
 
     Its first tokens are ``specials``.
     """
@@ -32,10 +32,10 @@ def byte_pairs(text: str, vocabulary: int, specials: Sequence[str], *, add_prefi
 
 
 def word_pieces(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """Return a WordPiece tokenizer of lower case trained on texts, with the special tokens of BERT.
+    """Return a lower-case WordPiece tokenizer trained on texts, with the special tokens of BERT.
 
-    The trainer numbers what it comes across in another order each time, and with that another piece may win among
-    equals. So it is given the letters that stand inside of words beforehand.
+    The trainer visits letters in random order, which decides between equal pieces. So it gets the letters within words
+    beforehand, in order.
     """
     blank = bert_tokenizer(models.WordPiece(unk_token="[UNK]"))
     normal = (blank.normalizer.normalize_str(text) for text in texts)

@@ -2,12 +2,12 @@
 
     python samples/wordnet_classifier.py wordnet.demo
 
-WordNet sorts its 117,659 definitions into 45 classes, such as animal, food or feeling. MiniLM turns each definition
-into a vector, a linear layer is trained on those (a logistic regression), encoder and layer are saved as a checkpoint
-and exported, and the bundle is tested in float32 and int8 on the definitions held out, beside a naive Bayes
-classifier of words. Six minutes on two cores, most of them for the vectors; ``--definitions 30000`` takes three.
+WordNet has 117,659 definitions in 45 classes, such as animal, food or feeling. MiniLM embeds each definition, and a
+logistic regression is trained on the vectors. Encoder and linear layer are saved as one checkpoint and exported. The
+bundle is tested on held-out definitions in float32 and int8, beside a naive Bayes classifier of words. Six minutes on
+two cores, most of them for the vectors; ``--definitions 30000`` takes three.
 
-WordNet comes from the Debian package wordnet-base, which ``apt-get`` downloads and nobody installs;
+WordNet comes from the Debian package wordnet-base, which ``apt-get`` downloads and nobody installs.
 ``--wordnet DIR`` takes its files (``data.noun`` and others) from a folder instead.
 """
 
@@ -129,7 +129,7 @@ def run(*command: str, folder: Path) -> None:
 
 
 def read_definitions(folder: Path) -> list[Definition]:
-    """Return every definition, without the examples in quotation marks, and the number of its class."""
+    """Return every definition, without examples, and the number of its class."""
     definitions = []
     for name in FILES:
         for line in (folder / name).read_text(encoding="utf-8").splitlines():
@@ -140,7 +140,7 @@ def read_definitions(folder: Path) -> list[Definition]:
 
 
 def split(definitions: list[Definition]) -> tuple[list[Definition], list[Definition]]:
-    """Hold out one definition in twenty for the test; equal texts go to the same side."""
+    """Hold out one definition in twenty; equal texts go to the same side."""
     parts: tuple[list[Definition], list[Definition]] = ([], [])
     for text, label in definitions:
         parts[is_held_out(text)].append((text, label))
@@ -148,9 +148,9 @@ def split(definitions: list[Definition]) -> tuple[list[Definition], list[Definit
 
 
 def train_linear(vectors: Floats, labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fit a logistic regression to vectors (n, dim) and labels (n,); return weight (classes, dim) and bias (classes,).
+    """Fit a logistic regression; return weight (classes, dim) and bias (classes,).
 
-    Each feature is brought to mean 0 and deviation 1 for training, which the weight returned takes in.
+    Features are standardized for training; the returned weight includes that.
     """
     torch.manual_seed(0)
     x, y = torch.from_numpy(vectors), torch.from_numpy(labels)
@@ -172,7 +172,7 @@ def train_linear(vectors: Floats, labels: npt.NDArray[np.int64]) -> tuple[torch.
 
 
 def write_checkpoint(folder: Path, encoder: Path, weight: torch.Tensor, bias: torch.Tensor) -> Path:
-    """Save the encoder with the layer on top as a checkpoint of its own, and return its folder."""
+    """Save the encoder and the linear layer as one checkpoint, and return its folder."""
     folder.mkdir(exist_ok=True)
     for name in TOKENIZER_FILES:
         shutil.copyfile(encoder / name, folder / name)
