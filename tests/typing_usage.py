@@ -76,17 +76,17 @@ def loading(folder: Path) -> None:
 def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
     assert_type(engine.embed(["a text", "another"]), NDArray[np.float32])
     engine.embed([[101, 7592, 102], ids], max_tokens=64, truncate=False, max_batch_tokens=4096, progress=show)
-    engine.embed((line for line in ["a", "b"]), errors="replace")
-    engine.embed(["a"], windows="mean", stride=16)
-    engine.embed(["a"], errors="ignore")  # type: ignore[arg-type]
-    result = engine.embed_detailed(["a"], max_tokens=8, truncate=True, errors="strict", progress=show)
+    engine.embed((line for line in ["a", "b"]), encoding_errors="replace")
+    engine.embed(["a"], long_texts="mean", stride=16)
+    engine.embed(["a"], encoding_errors="ignore")  # type: ignore[arg-type]
+    result = engine.embed_detailed(["a"], max_tokens=8, truncate=True, encoding_errors="strict", progress=show)
     assert_type(result, EmbedResult)
     assert_type(result.vectors, NDArray[np.float32])
     assert_type(result.token_counts, NDArray[np.int64])
     assert_type(result.truncated, NDArray[np.bool_])
     assert_type(engine.stream(["a"], max_tokens=8, truncate=True), Iterator[NDArray[np.float32]])
     assert_type((engine.dim, engine.threads, engine.max_tokens, engine.default_tokens), tuple[int, int, int, int])
-    names: tuple[str, ...] = (*Embedder.tasks, *Embedder.outputs)
+    names: tuple[str, ...] = Embedder.tasks
     assert_type(names, tuple[str, ...])
     assert_type(engine.device, str)
     assert_type(engine.fallback, str | None)
@@ -100,7 +100,7 @@ def classifying(engine: Classifier) -> None:
     assert_type(found, Classification)
     assert_type((found.label, found.score, found.truncated), tuple[str, float, bool])
     assert_type(found.scores, NDArray[np.float32])
-    assert_type(engine.stream(iter(["a text"]), errors="replace"), Iterator[Classification])
+    assert_type(engine.stream(iter(["a text"]), encoding_errors="replace"), Iterator[Classification])
     engine.classify(["a text"], max_length=8)  # type: ignore[call-arg]
 
 
@@ -137,11 +137,12 @@ def filling(engine: MaskFiller) -> None:
 
 def generating(engine: Generator) -> None:
     assert_type(engine.decoding, dict[str, Any])
-    assert all(isinstance(name, str) for name in engine.state)
     prefix = engine.prefix("what all have in common")
     assert_type(prefix, Prefix)
     assert_type((prefix.ids, prefix.past), tuple[tuple[int, ...], tuple[NDArray[np.float32], ...]])
-    found: list[Generation] = engine.generate(["a prompt"], prefix=prefix, lookup=True, max_new_tokens=8, progress=show)
+    found: list[Generation] = engine.generate(
+        ["a prompt"], prefix=prefix, prompt_lookup=True, max_new_tokens=8, progress=show
+    )
     assert_type(
         (found[0].text, found[0].tokens, found[0].token_logprobs), tuple[str, tuple[int, ...], tuple[float, ...]]
     )
@@ -157,11 +158,13 @@ def generating(engine: Generator) -> None:
 
 def translating(engine: Translator) -> None:
     assert_type((engine.languages, engine.source_language), tuple[tuple[str, ...], str])
-    assert_type((engine.target_language, engine.graphs), tuple[str, tuple[str, str]])
+    assert_type(engine.target_language, str)
     found: list[Generation] = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
     assert_type(found[0].text, str)
     engine.translate(["a", [5, 6, 2]], target_prefix=["so", [7]], source_language="en_XX", target_language="de_DE")
-    engine.translate((line for line in ["a. b."]), split_sentences=True, max_batch_tokens=512, errors="replace")
+    engine.translate(
+        (line for line in ["a. b."]), split_sentences=True, max_batch_tokens=512, encoding_errors="replace"
+    )
     assert_type(engine.stream("a text", do_sample=True, split_sentences=True), Iterator[str])
     (scored,) = engine.score([("a text", "its translation")], target_language="de_DE")
     assert_type(scored, Scored)

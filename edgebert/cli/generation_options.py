@@ -32,7 +32,7 @@ TABLE: tuple[tuple[str, click.ParamType[Any], str], ...] = (
     ("stop", TEXTS, "End before this text. May be given several times."),
     ("repetition_penalty", REAL, "More than 1 makes tokens that were there before less likely."),
     ("no_repeat_ngram_size", WHOLE, "Never repeat so many tokens in a row."),
-    ("lookup", FLAG, "Guess what repeats itself, and check it many tokens at once: the same text, sooner."),
+    ("prompt_lookup", FLAG, "Guess what repeats itself, and check it many tokens at once: the same text, sooner."),
     ("num_return_sequences", WHOLE, "How many results to give for each, with --sample or --num-beams."),
     ("num_beams", WHOLE, "Search with so many beams for the most likely text."),
     ("length_penalty", REAL, "Beams: the score is divided by the length to this power; more makes longer text."),
@@ -87,7 +87,7 @@ def write_texts(request: Request, whole: bool, stream: bool, options: dict[str, 
     with reading(request, whole) as texts:
         engine = request.load()
         if stream:
-            print_stream(engine, texts, {**options, "errors": request.errors}, what)
+            print_stream(engine, texts, {**options, "encoding_errors": request.errors}, what)
             return
         write, asked = getattr(engine, request.verb), {**options, **request.keywords}
         found: list[Generation] | Generation

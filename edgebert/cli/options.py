@@ -161,7 +161,7 @@ def gathering(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if texts and file:
             raise click.UsageError("Give texts as arguments or with --input, not both.")
-        keywords = {"max_batch_tokens": max_batch_tokens, "errors": errors}
+        keywords = {"max_batch_tokens": max_batch_tokens, "encoding_errors": errors}
         if "max_tokens" in others:
             keywords["max_tokens"] = others.pop("max_tokens")
         if no_truncate is not None:

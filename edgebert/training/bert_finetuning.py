@@ -39,7 +39,7 @@ from edgebert.training.initialization import initialize
 from edgebert.training.trainer import Loss
 from edgebert_runtime.errors import CheckpointError, InputError
 from edgebert_runtime.inputs.character_spans import plan_windows, strip
-from edgebert_runtime.tasks.answerer import LEAST_ROOM
+from edgebert_runtime.tasks.answerer import MIN_CONTEXT_TOKENS
 
 POOLERS = ("pooler.dense", "pooler")  # hidden layers of heads that pre-training has trained
 
@@ -166,7 +166,7 @@ def span_examples(
     for index, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
         asked, tokens = read.content(question).ids, read.content(context)
         room = max_tokens - read.pair.num_special_tokens - len(asked)
-        if room < min(LEAST_ROOM, len(tokens.ids)) or room < 1:
+        if room < min(MIN_CONTEXT_TOKENS, len(tokens.ids)) or room < 1:
             raise InputError(
                 f"text {index} has a question of {len(asked)} tokens, which leaves {max(0, room)} of {max_tokens} for "
                 "the context; shorten it or raise max_tokens"

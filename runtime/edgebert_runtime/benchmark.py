@@ -115,7 +115,7 @@ def ids(engine: Any, lengths: Sequence[int]) -> list[list[int]]:
 
 def masked(engine: Any, lengths: Sequence[int]) -> list[list[int]]:
     """Return random token ids with a mask in the middle."""
-    return [[*row[: len(row) // 2], engine._mask, *row[len(row) // 2 + 1 :]] for row in ids(engine, lengths)]
+    return [[*row[: len(row) // 2], engine._mask_id, *row[len(row) // 2 + 1 :]] for row in ids(engine, lengths)]
 
 
 def words(engine: Any, tokens: int) -> str:

@@ -26,8 +26,16 @@ from edgebert_runtime.generation import Options
 from tests.support.verbs import VERBS
 
 # What the methods of engines that write take beside the options of a search.
-OWN = ("errors", "max_batch_tokens", "lookup", "split_sentences", "target_prefix", "source_language", "target_language")
 SLOW = 3600  # seconds: longer than any test waits
+OWN = (
+    "encoding_errors",
+    "max_batch_tokens",
+    "prompt_lookup",
+    "split_sentences",
+    "target_prefix",
+    "source_language",
+    "target_language",
+)
 THIRD = float(np.float32(1 / 3))  # as engines give it: 0.3333333432674408
 
 

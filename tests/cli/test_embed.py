@@ -65,11 +65,11 @@ def test_options_reach_the_engine(run: Any, engine: Any) -> None:
     options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --errors replace --device auto --threads 2"
     assert run("embed", "b", "a", *options.split()).exit_code == 0
     assert engine.loads == [(Path("b"), {"device": "auto", "threads": 2})]
-    shared = {"texts": 1, "max_tokens": 3, "max_batch_tokens": 9, "errors": "replace"}
-    assert engine.calls == [{**shared, "truncate": False, "windows": None, "stride": 0}]
+    shared = {"texts": 1, "max_tokens": 3, "max_batch_tokens": 9, "encoding_errors": "replace"}
+    assert engine.calls == [{**shared, "truncate": False, "long_texts": "truncate", "stride": 0}]
     windows = "--max-tokens 3 --max-batch-tokens 9 --errors replace --windows mean --stride 1"
     assert run("embed", "b", "a", *windows.split()).exit_code == 0
-    assert engine.calls[1:] == [{**shared, "truncate": True, "windows": "mean", "stride": 1}]
+    assert engine.calls[1:] == [{**shared, "truncate": True, "long_texts": "mean", "stride": 1}]
 
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "bb", ""] * 900])

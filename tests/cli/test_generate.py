@@ -13,7 +13,7 @@ from edgebert.cli.generation_options import TABLE
 from edgebert_runtime.generation.option_parsers import CHECKS
 from tests.support.patience import PATIENCE
 
-SHARED = {"texts": 1, "max_batch_tokens": None, "errors": "strict"}
+SHARED = {"texts": 1, "max_batch_tokens": None, "encoding_errors": "strict"}
 RESULT = {"text": "A", "tokens": [5, 6], "token_logprobs": [-0.33333334, -0.5], "score": -0.8333334}
 
 
@@ -80,7 +80,7 @@ GREEDY = {
     "max_new_tokens": ("5", 5),
     "repetition_penalty": ("1.2", 1.2),
     "no_repeat_ngram_size": ("2", 2),
-    "lookup": (None, True),
+    "prompt_lookup": (None, True),
 }
 BEAMS = {
     "num_beams": ("3", 3),
@@ -114,7 +114,7 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any,
 def test_options_of_several_values(run: Any, engine: Any) -> None:
     shared = "--max-batch-tokens 9 --errors replace --device auto --threads 2".split()
     assert generate(run, "a", "--stop", "\n", "--stop", "b c", *shared).exit_code == 0
-    assert engine.calls == [{"texts": 1, "max_batch_tokens": 9, "errors": "replace", "stop": ("\n", "b c")}]
+    assert engine.calls == [{"texts": 1, "max_batch_tokens": 9, "encoding_errors": "replace", "stop": ("\n", "b c")}]
     assert engine.loads == [(Path("generate"), {"device": "auto", "threads": 2})]
     for word, value in (("false", False), ("true", True)):
         assert generate(run, "a", "--num-beams", "2", "--early-stopping", word).exit_code == 0
@@ -124,7 +124,7 @@ def test_options_of_several_values(run: Any, engine: Any) -> None:
 
 
 def test_every_option_is_one_of_the_library() -> None:
-    assert {name for name, *_ in TABLE} - {"lookup"} <= set(CHECKS)
+    assert {name for name, *_ in TABLE} - {"prompt_lookup"} <= set(CHECKS)
 
 
 def test_options_hold_on_top_of_those_of_the_bundle(run: Any, engine: Any) -> None:
@@ -197,7 +197,7 @@ def test_stream_prints_the_same_text(run: Any, engine: Any) -> None:
     assert generate(run, "once upon\n", "--stream").stdout == "ONCE UPON\n\n"
     assert generate(run, "--stream", "--sample", "--seed", "1", stdin="once upon\n").stdout == "ONCE UPON\n"
     assert generate(run, "--stream", "--whole", stdin="a b\nc\n").stdout == "A B\nC\n"
-    assert engine.calls[1] == {"texts": 1, "errors": "strict", "do_sample": True, "seed": 1}
+    assert engine.calls[1] == {"texts": 1, "encoding_errors": "strict", "do_sample": True, "seed": 1}
 
 
 def test_stream_refuses_what_is_not_one_prompt(run: Any, engine: Any) -> None:
@@ -237,7 +237,7 @@ def test_score(run: Any, engine: Any) -> None:
     }
     options = "--max-batch-tokens 9 --errors replace".split()
     assert run("score", "generate", "a", *options).exit_code == 0
-    assert engine.calls[-1] == {"texts": 1, "max_batch_tokens": 9, "errors": "replace"}
+    assert engine.calls[-1] == {"texts": 1, "max_batch_tokens": 9, "encoding_errors": "replace"}
 
 
 def test_what_json_has_no_number_for(run: Any, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

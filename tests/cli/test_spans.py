@@ -10,7 +10,7 @@ import pytest
 
 from edgebert.cli.text_input import MAX_LINE_BYTES
 
-SHARED = {"max_tokens": 3, "max_batch_tokens": 9, "errors": "replace"}
+SHARED = {"max_tokens": 3, "max_batch_tokens": 9, "encoding_errors": "replace"}
 OPTIONS = "--max-tokens 3 --max-batch-tokens 9 --errors replace"
 
 

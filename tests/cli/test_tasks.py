@@ -39,7 +39,7 @@ def same(printed: object, score: float) -> bool:
 
 def test_embed_windows(run: Any, task_bundle: TaskBundle) -> None:
     engine = edgebert_runtime.load(task_bundle("embed"))
-    expected = engine.embed([LONG], max_tokens=9, windows="mean", stride=2)
+    expected = engine.embed([LONG], max_tokens=9, long_texts="mean", stride=2)
     options = ["--max-tokens", "9", "--windows", "mean", "--stride", "2", "--json"]
     (found,) = objects(run("embed", task_bundle("embed"), LONG, *options))
     assert np.array(found["vector"], np.float32).tolist() == expected[0].tolist()
@@ -167,8 +167,8 @@ def test_generate(run: Any, task_bundle: TaskBundle) -> None:
     assert {output.stderr for output in outputs} == {""}
     assert {output.stdout for output in outputs} == {f"{as_it_is(greedy.text)}\n"}
     assert run("generate", folder, "sun", LONG * 9).stderr.startswith("edgebert: error: text 2 has ")
-    result = run("generate", folder, "sun", "--lookup", "--num-beams", "2")
-    assert "--lookup guesses for one sequence at a time; leave out --num-beams" in result.stderr
+    result = run("generate", folder, "sun", "--prompt-lookup", "--num-beams", "2")
+    assert "--prompt-lookup guesses for one sequence at a time; leave out --num-beams" in result.stderr
 
 
 def as_it_is(text: str) -> str:

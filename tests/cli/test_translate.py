@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-CALL = {"texts": 1, "split_sentences": False, "target_prefix": None, "max_batch_tokens": None, "errors": "strict"}
+CALL = {
+    "texts": 1,
+    "split_sentences": False,
+    "target_prefix": None,
+    "max_batch_tokens": None,
+    "encoding_errors": "strict",
+}
 RESULT = {"text": "A", "tokens": [5, 6], "token_logprobs": [-0.33333334, -0.5], "score": -0.8333334}
 SEVERAL = ["--num-beams", "4", "--num-return-sequences", "2"]
 
@@ -35,7 +41,12 @@ def test_a_single_text_is_printed_as_it_is(run: Any, engine: Any) -> None:
     assert printed(run, "once.\n\nTwice.") == "ONCE.\n\nTWICE.\n"
     assert printed(run, "--whole", stdin="one\nmore\n") == "ONE\nMORE\n"
     assert printed(run, "once upon\n", "--stream") == "ONCE UPON\n\n"
-    assert engine.calls[-1] == {"texts": 1, "split_sentences": False, "target_prefix": None, "errors": "strict"}
+    assert engine.calls[-1] == {
+        "texts": 1,
+        "split_sentences": False,
+        "target_prefix": None,
+        "encoding_errors": "strict",
+    }
     assert printed(run, "--stream", "--whole", "--split-sentences", stdin="a b\nc\n") == "A B\nC\n"
 
 
@@ -54,7 +65,7 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any)
     printed(run, "a", *options.split(), "--max-new-tokens", "5", "--max-batch-tokens", "9", "--errors", "replace")
     languages = {"source_language": "en", "target_language": "de"}
     search = {"num_beams": 3, "length_penalty": 0.6, "max_new_tokens": 5}
-    own = {"target_prefix": "So", "max_batch_tokens": 9, "errors": "replace"}
+    own = {"target_prefix": "So", "max_batch_tokens": 9, "encoding_errors": "replace"}
     assert engine.calls[-1] == {**CALL, **languages, **search, **own}
     printed(run, "a", "--split-sentences", "--sample", "--seed", "2")
     assert engine.calls[-1] == {**CALL, "split_sentences": True, "do_sample": True, "seed": 2}
@@ -69,7 +80,7 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any)
         ("--stream --json", "Give --json or --stream, not both"),
         ("--stream --num-beams 2", "Give --num-beams or --stream, not both"),
         ("--whole", "Give TEXTS or --whole, not both"),
-        ("--lookup", "No such option"),
+        ("--prompt-lookup", "No such option"),
     ],
 )
 def test_wrong_usage_is_found_before_the_bundle_is_loaded(run: Any, engine: Any, options: str, message: str) -> None:
@@ -92,7 +103,12 @@ def test_score_of_pairs(run: Any, engine: Any) -> None:
     assert result.stdout == "-1.3333334\t1.3956125\t4\n-1.0\t1.3956125\t3\n"
     (line,) = run("score", "translate", "--json", "--target-language", "de", stdin="a\tb\n").stdout.splitlines()
     assert json.loads(line)["index"] == 0
-    assert engine.calls[-1] == {"texts": 1, "target_language": "de", "max_batch_tokens": None, "errors": "strict"}
+    assert engine.calls[-1] == {
+        "texts": 1,
+        "target_language": "de",
+        "max_batch_tokens": None,
+        "encoding_errors": "strict",
+    }
     result = run("score", "translate", stdin="a\tb\nc\n")
     taken = "has no tab; a bundle that translates takes two texts with one tab between them"
     assert (result.exit_code, result.stderr) == (1, f"edgebert: error: line 2 of standard input {taken}\n")

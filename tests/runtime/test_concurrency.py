@@ -31,7 +31,7 @@ if __name__ == "__main__":
     engine = edgebert_runtime.load(sys.argv[1], threads=2)
     environment = dict(os.environ)
     engine.embed(["the cat sat on a mat"] * 2000, progress=lambda done, total: None)
-    assert engine._workers.second is not None
+    assert engine._executor.second is not None
     assert dict(os.environ) == environment
     for method in ("spawn", "forkserver"):
         process = multiprocessing.get_context(method).Process(target=child, args=(engine,))
@@ -61,7 +61,7 @@ def side_by_side(two: Embedder, monkeypatch: pytest.MonkeyPatch) -> Embedder:
     monkeypatch.setattr(workers, "TOKENS_BEFORE_SECOND", 1)
     fresh = Embedder(two.bundle, threads=2)
     fresh.embed(rows(0, 200))
-    assert fresh._workers.second is not None
+    assert fresh._executor.second is not None
     return fresh
 
 
@@ -89,7 +89,7 @@ def test_engines_of_all_tasks_are_shared(
     monkeypatch.setattr(workers, "TOKENS_BEFORE_SECOND", 1)
     engine = type(edgebert_runtime.load(task_bundle(task)))(Bundle.open(task_bundle(task)), threads=2)
     expected = WORK[task](engine)
-    assert engine._workers.second is not None
+    assert engine._executor.second is not None
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(WORK[task], [engine] * 8):
             assert found == expected
@@ -104,8 +104,8 @@ def test_side_by_side_equals_one_after_the_other(two: Embedder, side_by_side: Em
 
 
 def test_side_by_side_fails_as_one_and_goes_on(side_by_side: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert side_by_side._workers.second is not None
-    session = side_by_side._workers.second[0]
+    assert side_by_side._executor.second is not None
+    session = side_by_side._executor.second[0]
     expected, run = side_by_side.embed(rows(2, 200)), session.inner.run
     runs = 0
 
@@ -127,14 +127,14 @@ def test_opens_a_second_session_only_where_it_pays(two: Embedder, monkeypatch: p
     small = Embedder(two.bundle, threads=2)
     for _ in range(3):
         small.embed(rows(3, 20))
-    assert small._workers.second is None  # one batch at a time
+    assert small._executor.second is None  # one batch at a time
     alone = Embedder(two.bundle, threads=1)
     alone.embed(rows(3, 900))
-    assert alone._workers.second is None
+    assert alone._executor.second is None
     monkeypatch.setattr(workers, "MAX_SECOND_BYTES", 1000)
     large = Embedder(two.bundle, threads=2)
     large.embed(rows(3, 900))
-    assert large._workers.second is None
+    assert large._executor.second is None
 
 
 def test_repeats_are_equal_bit_for_bit(two: Embedder) -> None:

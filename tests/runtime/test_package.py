@@ -122,7 +122,7 @@ class Counter:
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if not spec.generative])
 def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
     engine = edgebert_runtime.load(task_bundle(task))
-    counter = Counter(engine._workers.session)
+    counter = Counter(engine._session)
     other = type(engine)(engine.bundle, session=counter)
     lengths = [max(7, n) for n in benchmark.workload(engine)]
     benchmark.work(other, lengths)()

@@ -50,7 +50,7 @@ def embed(request: Request, output: Path | None, windows: str | None, stride: in
     with reading(request) as texts, NumpyFile(output) if output else contextlib.nullcontext() as destination:
         engine: Embedder = request.load()
         write = destination.start(engine.dim) if destination else write_json if request.as_json else write_text
-        options = {"windows": windows, "stride": stride or 0, **request.keywords}
+        options = {"long_texts": windows or "truncate", "stride": stride or 0, **request.keywords}
         for first, result in texts.results(
             lambda part: engine.embed_detailed(part, **options), shown=output is not None
         ):

@@ -20,7 +20,7 @@ from edgebert.cli.request import Request
 @click.option("--split-sentences", is_flag=True, help="Translate sentences one by one, and keep what is between them.")
 @click.option("--target-prefix", show_default="none", help="Let translations begin with this.")
 @language_options
-@generation_options(("lookup",), max_new_tokens="the bundle's, or 3 for each token of the text and 16")
+@generation_options(("prompt_lookup",), max_new_tokens="the bundle's, or 3 for each token of the text and 16")
 @request_options(
     json_help="Write a JSON object a line for each result: index of the text, text, tokens, token_logprobs, score, "
     "finish_reason; with several results for a text, sequence as well.",

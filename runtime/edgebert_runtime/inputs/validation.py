@@ -32,6 +32,15 @@ def check_whole(name: str, value: object, low: int, high: int | None) -> int:
     return int(value)
 
 
+def check_batch_tokens(value: int | None, default: int) -> int:
+    """Return the tokens of a batch: ``value``, or ``default`` if it is None.
+
+    Raises:
+        InputError: if it is no whole number from 1.
+    """
+    return default if value is None else check_whole("max_batch_tokens", value, 1, None)
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Make sure that an option is one of ``choices``.
 
@@ -63,7 +72,7 @@ def check_text(
 ) -> str:
     """Return a text that can be tokenized; errors name it by ``index``, ``item`` and ``part``.
 
-    ``errors="replace"`` puts U+FFFD in the place of each lone surrogate, as they come out of damaged files.
+    ``errors`` of ``"replace"`` puts U+FFFD in the place of each lone surrogate, as they come out of damaged files.
 
     Raises:
         InputError: for a lone surrogate.
@@ -89,14 +98,14 @@ def check_text(
             index=index,
             item=item,
             part=part,
-            hint="repair it, or pass {errors}",
-            options={"errors": "replace"},
+            hint="repair it, or pass {encoding_errors}",
+            options={"encoding_errors": "replace"},
         ) from None
     return text
 
 
-def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> NDArray[np.int64]:
-    """Return token ids as an array (seq,) of int64.
+def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int | None) -> NDArray[np.int64]:
+    """Return token ids as an array (seq,) of int64, ``max_tokens`` at most (None: any number).
 
     Raises:
         InputError: if they are not whole numbers from 0 to ``vocab_size - 1``, or there are none.
@@ -107,7 +116,7 @@ def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int) -> ND
         raise InputError(f"is an array of {array.dtype} with shape {array.shape}, not a list of token ids", index=index)
     if not array.size:
         raise InputError("is an empty list of token ids", index=index, hint="give at least one")
-    if array.size > max_tokens:
+    if max_tokens is not None and array.size > max_tokens:
         raise LimitError(f"has {array.size} token ids, the limit is {max_tokens}", index=index)
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= vocab_size:

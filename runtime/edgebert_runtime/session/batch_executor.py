@@ -20,11 +20,13 @@ So the second session opens once there is enough work to pay for it, and only fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
-from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.session.session import Runnable, Session, open_session
+from edgebert_runtime.inputs.batching import plan_batches
+from edgebert_runtime.session.session import ClosedSession, Runnable, Session, open_session
 
 # Tokens, padding included, of a batch on one thread: the activations of BERT-base then fit into a core's cache.
 TOKENS_PER_THREAD = 256
@@ -32,71 +34,75 @@ TOKENS_PER_THREAD = 256
 TOKENS_BEFORE_SECOND = 8192
 MAX_SECOND_BYTES = 96 << 20
 
-Batches = list[list[int]]
-Compute = Callable[[Runnable, list[int]], None]
+Compute = Callable[[Runnable, "list[int]"], None]
 
 
-class Workers:
-    """The session of a model, and a second one for bulk work on one thread each."""
+@dataclass(frozen=True)
+class PendingBatches:
+    """Batches of row numbers: those that ``futures`` compute, or else those that the caller runs on ``session``."""
 
-    def __init__(self, bundle: Bundle, file: str, device: str, threads: int | None, session: Runnable | None) -> None:
-        self.path = bundle.path / file
-        opened: Session | None = None
-        if session is None:
-            session = opened = open_session(self.path, device=device, threads=threads)
-        self.session: Runnable = session
-        self.device = opened.device if opened else "cpu"
-        self.fallback = opened.fallback if opened else None
-        self.threads = opened.threads if opened else threads or 1
-        self.batch_tokens = TOKENS_PER_THREAD * self.threads
-        size = sum(entry.bytes for entry in bundle.manifest.files.values())
-        self.may_open_second = (
-            opened is not None and opened.device == "cpu" and opened.threads > 1 and size <= MAX_SECOND_BYTES
-        )
+    session: Runnable
+    batches: Sequence[list[int]]
+    futures: Sequence[Future[None]] = ()
+
+    def wait(self) -> None:
+        """Wait for all futures. Raise the error of the first that failed, after stopping those not yet begun."""
+        try:
+            for future in self.futures:
+                future.result()
+        except BaseException:
+            for future in self.futures:
+                future.cancel()
+            for future in self.futures:
+                if not future.cancelled():
+                    future.exception()
+            raise
+
+
+class BatchExecutor:
+    """The session of a model, and for bulk work a second one with single-threaded runs side by side.
+
+    ``size`` is that of the model in bytes.
+    """
+
+    def __init__(self, session: Runnable, file: Path, threads: int, size: int) -> None:
+        self.session, self.file, self.threads = session, file, threads
+        self.batch_tokens = TOKENS_PER_THREAD * threads
+        on_cpu = isinstance(session, Session) and session.device == "cpu"
+        self.may_open_second = on_cpu and threads > 1 and size <= MAX_SECOND_BYTES
         self.tokens_seen = 0
         self.second: tuple[Session, ThreadPoolExecutor] | None = None
         self.lock = threading.Lock()
 
-    def start(self, plan: Callable[[int], Batches], tokens: int, budget: int, compute: Compute) -> Callable[[], None]:
-        """Start work of ``tokens`` tokens, ``budget`` at a time; return a function that waits for it.
+    def start(self, lengths: Sequence[int], max_tokens: int, compute: Compute) -> PendingBatches:
+        """Batch rows of these lengths, at most ``max_tokens`` tokens at a time, padding included.
 
-        Raises:
-            EdgebertError: out of the function returned, if a batch fails.
+        For many tokens, ``compute`` starts at once, with a session and the numbers of the rows of a batch.
         """
-        side_by_side = self.parallel_session(tokens) if tokens > budget else None
-        if side_by_side is None:
-            batches = plan(budget)
-            return lambda: self.serial(batches, compute)
-        session, pool = side_by_side
-        futures = [pool.submit(compute, session, batch) for batch in plan(max(1, budget // self.threads))]
-        return lambda: gather(futures)
-
-    def serial(self, batches: Batches, compute: Compute) -> None:
-        """Compute one batch after the other on all threads."""
-        for batch in batches:
-            compute(self.session, batch)
+        tokens = sum(lengths)
+        with self.lock:
+            parallel = self.parallel_session(tokens) if tokens > max_tokens else None
+            if parallel is None:
+                return PendingBatches(self.session, plan_batches(lengths, max_tokens))
+            session, pool = parallel
+            batches = plan_batches(lengths, max(1, max_tokens // self.threads))
+            return PendingBatches(session, (), [pool.submit(compute, session, batch) for batch in batches])
 
     def parallel_session(self, tokens: int) -> tuple[Session, ThreadPoolExecutor] | None:
-        """Return the session and pool of parallel batches. None where they do not pay."""
+        """Return the second session with its threads, opened when it is time. None where it does not pay."""
         if not self.may_open_second:
             return None
+        self.tokens_seen += tokens
+        if self.second is None and self.tokens_seen >= TOKENS_BEFORE_SECOND:
+            pool = ThreadPoolExecutor(self.threads, thread_name_prefix="edgebert")
+            self.second = open_session(self.file, threads=1), pool
+        return self.second
+
+    def close(self) -> None:
+        """Free both sessions, once the batches that run are computed."""
         with self.lock:
-            self.tokens_seen += tokens
-            if self.second is None and self.tokens_seen >= TOKENS_BEFORE_SECOND:
-                pool = ThreadPoolExecutor(self.threads, thread_name_prefix="edgebert")
-                self.second = open_session(self.path, threads=1), pool
-            return self.second
-
-
-def gather(futures: list[Future[None]]) -> None:
-    """Wait for all ``futures``. An error of one cancels those not yet begun."""
-    try:
-        for future in futures:
-            future.result()
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        for future in futures:
-            if not future.cancelled():
-                future.exception()
-        raise
+            second, self.second = self.second, None
+            self.may_open_second = False
+            self.session = ClosedSession()
+        if second is not None:
+            second[1].shutdown()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgebert_runtime.errors import DeviceError, ForkError
+from edgebert_runtime.errors import DeviceError, EdgebertError, ForkError
 from edgebert_runtime.inputs.validation import check_whole
 from edgebert_runtime.session.cpu_features import int8_products_saturate
 from edgebert_runtime.session.error_messages import explain_cuda, explain_open, explain_run, no_onnxruntime
@@ -70,6 +70,18 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session(device={self.device!r}, threads={self.threads})"
+
+
+class ClosedSession:
+    """Stands for a session that was freed."""
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """Refuse to run.
+
+        Raises:
+            EdgebertError: always.
+        """
+        raise EdgebertError("this engine was closed while it ran; load the bundle again")
 
 
 def fork_error(opened_in: int) -> ForkError:

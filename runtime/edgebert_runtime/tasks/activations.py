@@ -1,4 +1,4 @@
-"""What becomes of a model's logits: probabilities, and the best of them. Pure functions."""
+"""Turn logits into probabilities, and choose the best of them. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def softmax(logits: NDArray[np.floating[Any]]) -> Doubles:
 
 
 def sigmoid(logits: NDArray[np.floating[Any]]) -> Doubles:
-    """Return the probability that each of the ``logits`` stands for, whatever its size."""
+    """Return the probability of each of the ``logits`` alone, whatever its size."""
     result: Doubles = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
     return result
 

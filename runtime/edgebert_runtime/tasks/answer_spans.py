@@ -16,14 +16,14 @@ from edgebert_runtime.inputs.character_spans import trim_to_graphemes, word_keys
 from edgebert_runtime.tasks.entity_aggregation import group
 
 Doubles = NDArray[np.float64]
-# For the start and the end of an answer: a number for "no answer", then one for each context token of a window.
-Ends = tuple[NDArray[Any], NDArray[Any]]
+# Of starts and of ends: a logit for "no answer", then one for each context token of a window.
+StartEndLogits = tuple[NDArray[Any], NDArray[Any]]
 
 
 class Span(NamedTuple):
     """A span of characters with its score; spans sort best first, ties by position."""
 
-    badness: float
+    negative_score: float
     start: int
     end: int
 
@@ -49,35 +49,35 @@ def read_words(text: str, word_ids: Sequence[int | None], offsets: Sequence[tupl
     return Words(text, offsets, np.repeat(np.arange(len(runs)), lengths), runs)
 
 
-def normalizer(found: Sequence[Ends]) -> float:
-    """Return what to take from the logits of a start and an end together for the logarithm of their probability.
+def log_normalizer(windows: Sequence[StartEndLogits]) -> float:
+    """Return the log of the normalizer of the logits of a start and an end together.
 
-    Starts and ends each sum to 1 over "no answer" and the context tokens of all windows.
+    Probabilities of starts, and those of ends, sum to 1 over "no answer" and the context tokens of all windows.
     """
     total = 0.0
     for side in (0, 1):
-        every = np.concatenate([ends[side] for ends in found]).astype(np.float64)
-        total += float(every.max() + np.log(np.exp(every - every.max()).sum()))
+        logits = np.concatenate([window[side] for window in windows]).astype(np.float64)
+        total += float(logits.max() + np.log(np.exp(logits - logits.max()).sum()))
     return total
 
 
-def no_answer(scores: Sequence[Ends]) -> float:
-    """Return the score of there being no answer: what the window that believes in it least gives it."""
-    return min(float(start[0]) + float(end[0]) for start, end in scores)
+def no_answer_score(windows: Sequence[StartEndLogits]) -> float:
+    """Return the score of "no answer": the lowest that a window gives it."""
+    return min(float(start[0]) + float(end[0]) for start, end in windows)
 
 
-def search(
-    windows: Sequence[tuple[int, int]], scores: Sequence[Ends], words: Words, top_k: int, max_tokens: int
+def best_spans(
+    windows: Sequence[tuple[int, int]], logits: Sequence[StartEndLogits], words: Words, top_k: int, max_tokens: int
 ) -> list[Span]:
     """Return the ``top_k`` best distinct spans of whole words, fewer only if there are no more.
 
-    A span starts and ends with tokens of one window, at most ``max_tokens`` apart, and is then widened to their words.
-    Its score is that of the best tokens that give it.
+    A span starts and ends with tokens of one window, at most ``max_tokens`` apart. It is then widened to their words.
+    Its score is the best of its tokens'.
     """
     best: list[Span] = []
-    for (first, _), (start, end) in zip(windows, scores, strict=True):
+    for (first, _), (start, end) in zip(windows, logits, strict=True):
         table = pairs(start[1:].astype(np.float64), end[1:].astype(np.float64), max_tokens)
-        bar = -best[-1].badness if len(best) == top_k else -np.inf
+        bar = -best[-1].negative_score if len(best) == top_k else -np.inf
         if table.max() >= bar:
             best = distinct([*best, *widen(table, first, words, top_k, bar)])[:top_k]
     return best
@@ -94,8 +94,8 @@ def pairs(start: Doubles, end: Doubles, max_tokens: int) -> Doubles:
 def widen(table: Doubles, first: int, words: Words, top_k: int, bar: float) -> list[Span]:
     """Return at least the ``top_k`` best distinct spans of a window's ``table``, if so many score at least ``bar``.
 
-    ``first`` is the number of the window's first token. Most spans of tokens lie in the same few words, so that many
-    of the former may make few of the latter: take a few of them, and more until it is enough.
+    ``first`` is the number of the window's first token. Most spans of tokens lie in the same few words. So a few of
+    them are widened, and more until there are enough.
     """
     flat = table.ravel()
     count = 8 * top_k
@@ -114,9 +114,9 @@ def read_spans(scores: Doubles, chosen: NDArray[np.int64], width: int, first: in
     left, right = words.of_token[first + start], words.of_token[first + start + length]
     order = np.argsort(-scores, kind="stable")
     _, firsts = np.unique((left * len(words.runs) + right)[order], return_index=True)
-    kept = order[firsts]
-    triples = zip(scores[kept].tolist(), left[kept].tolist(), right[kept].tolist(), strict=True)
-    spans = (Span(-score, *words.span(one, other)) for score, one, other in triples)
+    order = order[firsts]
+    triples = zip(scores[order].tolist(), left[order].tolist(), right[order].tolist(), strict=True)
+    spans = (Span(-score, *words.span(first_word, last_word)) for score, first_word, last_word in triples)
     return [span for span in spans if span.start < span.end]
 
 

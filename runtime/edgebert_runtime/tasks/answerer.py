@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,15 +13,25 @@ from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.inputs.character_spans import original_offsets
 from edgebert_runtime.inputs.validation import check_text, check_whole, iterate
 from edgebert_runtime.task_specs import ANSWER
-from edgebert_runtime.tasks.answer_spans import Ends, Span, no_answer, normalizer, read_words, search
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.answer_spans import (
+    Span,
+    StartEndLogits,
+    best_spans,
+    log_normalizer,
+    no_answer_score,
+    read_words,
+)
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_encoder import token_windows
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 # Beside a question that leaves less room for a longer context, windows would hold fragments of sentences.
-LEAST_ROOM = 8
+MIN_CONTEXT_TOKENS = 8
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The options of a call that are about answers, checked."""
+class AnswerOptions(Request):
+    """A call, checked."""
 
     top_k: int
     max_answer_tokens: int
@@ -44,7 +54,21 @@ class Wish:
     stride: int | None
 
 
-class Answerer(Engine):
+@dataclass(frozen=True)
+class AnswerItem(WorkItem):
+    """A context as it was given, as it was tokenized, its tokens (``tokenizers.Encoding``), and their windows.
+
+    ``context_start`` is the position of the first token of the context in a row.
+    """
+
+    context: str
+    tokenized: str
+    tokens: Any
+    windows: Sequence[tuple[int, int]]
+    context_start: int
+
+
+class Answerer(BatchEngine[AnswerOptions, AnswerItem, "tuple[Floats, ...]", "list[Answer]"]):
     """Answers.
 
     Raises:
@@ -53,10 +77,10 @@ class Answerer(Engine):
     """
 
     tasks = (ANSWER,)
-    outputs = ("start_logits", "end_logits")
+    _outputs = ("start_logits", "end_logits")
 
-    def _setup(self) -> None:
-        """Read the settings."""
+    def _read_settings(self) -> None:
+        """Check the tokenizer."""
         if not self._tokenizer.pair.special_tokens[0].ids:
             raise BundleError(f"{self._tokenizer.file} begins pairs of texts without a special token; export again")
 
@@ -73,21 +97,20 @@ class Answerer(Engine):
     ) -> list[Answer]:
         """Return the ``top_k`` best answers, best first; fewer only if there are not so many distinct ones.
 
-        An answer is a span of whole words (in scripts without spaces: of tokens). It was found by its tokens, which
-        are ``max_answer_tokens`` at most, and its score is the probability of its start times that of its end, both
-        among "no answer" and all tokens of the context. ``handle_impossible_answer`` lets "no answer", an empty span,
-        compete with the others.
+        An answer is a span of whole words; in scripts without spaces, of tokens. It has ``max_answer_tokens`` tokens
+        at most. Its score is the probability of its start times that of its end, both among "no answer" and all
+        tokens of the context. ``handle_impossible_answer`` lets "no answer", an empty span, compete with the others.
 
-        The question is never cut, and neither is the context: a longer one is computed in windows that share
-        ``stride`` tokens (None: a quarter of a window's context, at most 128). If either is blank, the model is not
-        asked, and there is no answer. :class:`TextOptions` are the other options.
+        Neither question nor context is cut. A longer context is computed in windows that share ``stride`` tokens
+        (None: a quarter of a window's context, at most 128). If either is blank, the model is not asked, and there is
+        no answer. :class:`TextOptions` are the other options.
 
         Raises:
             InputError: naming the text or option that cannot be used.
             LimitError: for a text that is too long, or a question that leaves no room for the context.
         """
-        wish = self._wish(top_k, max_answer_tokens, handle_impossible_answer, stride)
-        return next(iter(self._gather(self._answer([(question, context)], wish, options), None, None)))
+        request = self._request(top_k, max_answer_tokens, handle_impossible_answer, stride, options)
+        return next(self._run([(question, context)], request))[0]
 
     def answer_many(
         self,
@@ -100,81 +123,82 @@ class Answerer(Engine):
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> list[list[Answer]]:
-        """Return what :meth:`answer` returns for each (question, context), the windows of all computed together."""
-        wish = self._wish(top_k, max_answer_tokens, handle_impossible_answer, stride)
-        return self._gather(self._answer(pairs, wish, options), pairs, progress)
+        """Return the answers of each (question, context); the windows of all run together. See :meth:`answer`."""
+        request = self._request(top_k, max_answer_tokens, handle_impossible_answer, stride, options)
+        return self._collect(self._run(iterate(pairs, "answer_many([(question, context)])"), request), pairs, progress)
 
-    def _wish(self, top_k: int, max_answer_tokens: int, impossible: bool, stride: int | None) -> Wish:
-        """Check the options that are about answers."""
+    def _request(
+        self, top_k: int, max_answer_tokens: int, impossible: bool, stride: int | None, options: TextOptions
+    ) -> AnswerOptions:
+        """Check the options of a call."""
+        self._check_usable()
         if not isinstance(impossible, (bool, np.bool_)):
             raise InputError(f"handle_impossible_answer={impossible!r:.60} is not True or False")
-        return Wish(
-            check_whole("top_k", top_k, 1, None),
-            check_whole("max_answer_tokens", max_answer_tokens, 1, self.max_tokens),
-            bool(impossible),
-            stride,
-        )
+        top_k = check_whole("top_k", top_k, 1, None)
+        max_answer_tokens = check_whole("max_answer_tokens", max_answer_tokens, 1, self.max_tokens)
+        special_tokens = self._tokenizer.pair.num_special_tokens
+        checked = CheckedOptions.read(options, self._limits, special_tokens)
+        token_windows(0, checked.max_tokens - special_tokens, stride)
+        return AnswerOptions(checked, top_k, max_answer_tokens, bool(impossible), stride)
 
-    def _answer(self, pairs: Iterable[tuple[str, str]], wish: Wish, given: TextOptions) -> Iterator[list[list[Answer]]]:
-        """Yield the answers of some pairs after the other."""
-        template = self._tokenizer.pair
-        options = self._check(template.num_special_tokens, **given)
-        self._windows(0, options.max_tokens - template.num_special_tokens, wish.stride)
-
-        def prepare(item: object, index: int) -> Work[tuple[Floats, ...], list[Answer]]:
-            return self._split(*read_pair(item, index), index, wish, options)
-
-        return self._run(
-            iterate(pairs, "answer_many([(question, context)])"),
-            prepare,
-            lambda _row, parts: tuple(part.copy() for part in parts),
-            options.max_batch_tokens,
-        )
-
-    def _split(
-        self, question: str, context: str, index: int, wish: Wish, options: Options
-    ) -> Work[tuple[Floats, ...], list[Answer]]:
-        """Put the question before each window of the context, and find the best spans of all windows."""
-        template = self._tokenizer.pair
-        asked = self._tokenizer.content(check_text(question, index, options.errors, "question")).ids
-        read = check_text(context, index, options.errors, "question", "the context")
-        tokens = self._tokenizer.content(read)
+    def _tokenize(self, item: object, index: int, request: AnswerOptions) -> AnswerItem:
+        """Put the question before each window of the context. There are no rows if either is blank."""
+        question, context = read_pair(item, index)
+        template, errors = self._tokenizer.pair, request.options.encoding_errors
+        question_ids = self._tokenizer.content(check_text(question, index, errors, "question")).ids
+        tokenized = check_text(context, index, errors, "question", "the context")
+        tokens = self._tokenizer.content(tokenized)
         ids = tokens.ids
-        if not asked or not ids or question.isspace() or context.isspace():
-            nothing = [Answer("", 1.0, 0, 0)] if wish.handle_impossible_answer else []
-            return Work([], lambda _: nothing)
-        places = self._places(len(asked), len(ids), index, wish, options)
-        _, place = template.starts(len(asked), len(ids))
+        if not question_ids or not ids or question.isspace() or context.isspace():
+            return AnswerItem(index, (), context, tokenized, tokens, (), 0)
+        windows = self._context_windows(len(question_ids), len(ids), index, request)
+        rows = [ModelInput(*template.join(question_ids, ids[start:end])) for start, end in windows]
+        _, context_start = template.starts(len(question_ids), len(ids))
+        return AnswerItem(index, rows, context, tokenized, tokens, windows, context_start)
 
-        def finish(found: list[tuple[Floats, ...]]) -> list[Answer]:
-            ends: list[Ends] = []
-            for (start, end), (one, other) in zip(places, found, strict=True):
-                kept = slice(place, place + end - start)
-                ends.append((np.append(one[:1], one[kept]), np.append(other[:1], other[kept])))
-            words = read_words(read, tokens.word_ids, tokens.offsets)
-            spans = search(places, ends, words, wish.top_k, wish.max_answer_tokens)
-            if wish.handle_impossible_answer:
-                spans = sorted([*spans, Span(-no_answer(ends), 0, 0)])[: wish.top_k]
-            return locate(spans, normalizer(ends), context, read)
-
-        return Work([Row(*template.join(asked, ids[start:end])) for start, end in places], finish)
-
-    def _places(self, asked: int, length: int, index: int, wish: Wish, options: Options) -> list[tuple[int, int]]:
-        """Plan the windows over ``length`` tokens of context beside a question of ``asked`` tokens.
+    def _context_windows(
+        self, question: int, context: int, index: int, request: AnswerOptions
+    ) -> list[tuple[int, int]]:
+        """Plan the windows over ``context`` tokens beside a question of ``question`` tokens.
 
         Raises:
             LimitError: if the question leaves too little room.
         """
-        room = options.max_tokens - self._tokenizer.pair.num_special_tokens - asked
-        where = f"text {index} has a question of {asked} tokens, which leaves {max(0, room)} of {options.max_tokens}"
+        max_tokens, stride = request.options.max_tokens, request.stride
+        room = max_tokens - self._tokenizer.pair.num_special_tokens - question
+        where = f"text {index} has a question of {question} tokens, which leaves {max(0, room)} of {max_tokens}"
         advice = f"shorten the question, or raise max_tokens up to {self.max_tokens}"
-        if room < min(LEAST_ROOM, length):
-            raise LimitError(f"{where} for the context of {length}; {advice}")
-        if length <= room:
-            return [(0, length)]
-        if wish.stride is not None and wish.stride >= room:
-            raise LimitError(f"{where} for the context, not more than stride={wish.stride}; lower it, {advice}")
-        return self._windows(length, room, wish.stride)
+        if room < min(MIN_CONTEXT_TOKENS, context):
+            raise LimitError(f"{where} for the context of {context}; {advice}")
+        if context <= room:
+            return [(0, context)]
+        if stride is not None and stride >= room:
+            raise LimitError(f"{where} for the context, not more than stride={stride}; lower it, {advice}")
+        return token_windows(context, room, stride)
+
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: AnswerOptions) -> tuple[Floats, ...]:
+        """Return the logits (seq,) of starts and ends of a row."""
+        return tuple(output.copy() for output in outputs)
+
+    def _finish(self, work: AnswerItem, values: list[tuple[Floats, ...]], request: AnswerOptions) -> list[Answer]:
+        """Return the best spans of all windows."""
+        if not values:
+            return [Answer("", 1.0, 0, 0)] if request.handle_impossible_answer else []
+        logits: list[StartEndLogits] = []
+        for (first, last), (starts, ends) in zip(work.windows, values, strict=True):
+            context = slice(work.context_start, work.context_start + last - first)
+            logits.append((np.append(starts[:1], starts[context]), np.append(ends[:1], ends[context])))
+        words = read_words(work.tokenized, work.tokens.word_ids, work.tokens.offsets)
+        spans = best_spans(work.windows, logits, words, request.top_k, request.max_answer_tokens)
+        if request.handle_impossible_answer:
+            spans = sorted([*spans, Span(-no_answer_score(logits), 0, 0)])[: request.top_k]
+        origin, total = original_offsets(work.context, work.tokenized), log_normalizer(logits)
+        answers = []
+        for span in spans:
+            start, end = origin[span.start], origin[span.end]
+            score = min(1.0, math.exp(-span.negative_score - total))
+            answers.append(Answer(work.context[start:end], score, start, end))
+        return answers
 
 
 def read_pair(item: object, index: int) -> tuple[str, str]:
@@ -186,10 +210,3 @@ def read_pair(item: object, index: int) -> tuple[str, str]:
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not all(isinstance(text, str) for text in item):
         raise InputError(f"text {index} is {item!r:.60}, not a pair (question, context) of str")
     return item[0], item[1]
-
-
-def locate(spans: Iterable[Span], total: float, context: str, read: str) -> list[Answer]:
-    """Turn spans of what was ``read`` into answers out of the ``context``, by ``total`` scored as probabilities."""
-    origin = original_offsets(context, read)
-    places = [(min(1.0, math.exp(-span.badness - total)), origin[span.start], origin[span.end]) for span in spans]
-    return [Answer(context[start:end], score, start, end) for score, start, end in places]

@@ -12,8 +12,10 @@ from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import Item, iterate
 from edgebert_runtime.task_specs import CLASSIFY, NEXT_SENTENCE
 from edgebert_runtime.tasks.activations import Doubles, sigmoid, softmax
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.requests import Row, TextOptions, Work, single
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,11 +38,18 @@ class Classification:
     truncated: bool
 
 
-class Classifier(Engine):
-    """Labels with scores. One may be shared by threads; it pickles as its folder and options.
+@dataclass(frozen=True)
+class ClassifyRequest(Request):
+    """A call, checked. Its items are texts, or pairs of texts."""
 
-    ``labels`` are the names in the order of the scores. ``problem`` says what the scores are: ``single_label``
-    probabilities that sum to 1, ``multi_label`` a probability for each label, ``regression`` the numbers themselves.
+    pairs: bool
+
+
+class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classification]):
+    """Labels with scores. Threads may share an engine; it pickles as its folder and options.
+
+    ``labels`` are the names in the order of the scores. ``problem_type`` says what the scores are. ``single_label``:
+    probabilities that sum to 1. ``multi_label``: a probability for each label. ``regression``: the numbers themselves.
 
     Raises:
         BundleError: if the bundle is of another task, or its labels do not fit its model.
@@ -50,9 +59,9 @@ class Classifier(Engine):
 
     tasks = (CLASSIFY, NEXT_SENTENCE)
 
-    def _setup(self) -> None:
-        """Read the settings."""
-        self.labels = self._labels()
+    def _read_settings(self) -> None:
+        """Read the labels, and the kind of their scores."""
+        self.labels = self._label_names()
         self.problem = self._setting("problem", str)
         if self.problem not in SCORES:
             raise BundleError(
@@ -69,9 +78,9 @@ class Classifier(Engine):
     ) -> list[Classification]:
         """Return the label of each text, or of each text with the one of ``pairs`` at the same place.
 
-        Without ``pairs``, a list of token ids may stand for a text; it is taken as it is. Texts longer than
-        ``max_tokens`` tokens are cut, the longer one of a pair first, and one warning says how many; with
-        ``truncate=False`` they are refused. The label is that of the highest score, for ``regression`` the first.
+        Without ``pairs``, a list of token ids may stand for a text. It is taken as it is. Texts longer than
+        ``max_tokens`` tokens are cut, the longer one of a pair first, and one warning says how many.
+        ``truncate=False`` refuses them. The label is that of the highest score, for ``regression`` the first.
         ``progress`` is called with the number done and the total, None where it is not known.
         :class:`TextOptions` are the other options.
 
@@ -80,54 +89,58 @@ class Classifier(Engine):
                 ``texts``; if the task is next-sentence and there are no ``pairs``.
             LimitError: for a text that is too long.
         """
-        found = self._gather(self._score(texts, pairs, "classify", options), texts, progress)
-        self._warn(sum(one.truncated for one in found), len(found), self._check(**options))
-        return found
+        request = self._request(pairs, "classify", options)
+        results = self._collect(self._run(items_of(texts, pairs, "classify"), request), texts, progress)
+        truncated = sum(result.truncated for result in results)
+        self._warn_truncated(truncated, len(results), request.options.max_tokens)
+        return results
 
     def stream(
         self, texts: Iterable[Item], pairs: Iterable[str] | None = None, **options: Unpack[TextOptions]
     ) -> Iterator[Classification]:
-        """Yield what :meth:`classify` returns, in order, reading at most two windows of 512 texts ahead."""
-        return (one for part in self._score(texts, pairs, "stream", options) for one in part)
+        """Yield the results of :meth:`classify` in order, reading at most two windows of 512 texts ahead."""
+        request = self._request(pairs, "stream", options)
+        windows = self._run(items_of(texts, pairs, "stream"), request)
+        return (result for results in windows for result in results)
 
-    def _score(
-        self, texts: Iterable[Item], pairs: Iterable[str] | None, method: str, given: TextOptions
-    ) -> Iterator[list[Classification]]:
-        """Yield the results of some hundred texts after the other."""
-        if pairs is None:
-            if self.bundle.manifest.task == NEXT_SENTENCE:
-                raise InputError(f"next-sentence needs pairs: write {method}([text], [text that may follow])")
-            options = self._check(**given)
+    def _request(self, pairs: Iterable[str] | None, method: str, options: TextOptions) -> ClassifyRequest:
+        """Check the options of a call."""
+        self._check_usable()
+        if pairs is None and self.bundle.manifest.task == NEXT_SENTENCE:
+            raise InputError(f"next-sentence needs pairs: write {method}([text], [text that may follow])")
+        template = self._tokenizer.single if pairs is None else self._tokenizer.pair
+        checked = CheckedOptions.read(options, self._limits, template.num_special_tokens)
+        return ClassifyRequest(checked, pairs is not None)
 
-            def prepare(item: Any, index: int) -> Work[Classification, Classification]:
-                return single(self._row(item, index, options))
+    def _tokenize(self, item: Any, index: int, request: ClassifyRequest) -> WorkItem:
+        """Turn a text, or a pair of texts, into a row."""
+        if request.pairs:
+            return WorkItem(index, (self._encoder.pair(item[0], item[1], index, request.options),))
+        return WorkItem(index, (self._encoder.row(item, index, request.options),))
 
-            return self._run(iterate(texts, f"{method}([text])"), prepare, self._read, options.max_batch_tokens)
-        options = self._check(self._tokenizer.pair.num_special_tokens, **given)
-
-        def prepare_pair(item: tuple[Any, Any], index: int) -> Work[Classification, Classification]:
-            return single(self._pair(*item, index, options))
-
-        items = pair_up(texts, pairs, f"{method}([text], [text])")
-        return self._run(items, prepare_pair, self._read, options.max_batch_tokens)
-
-    def _read(self, row: Row, parts: tuple[Floats, ...]) -> Classification:
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: ClassifyRequest) -> Classification:
         """Turn the logits (labels,) of a row into a label."""
-        scores = SCORES[self.problem](parts[0])
-        place = 0 if self.problem == "regression" else int(scores.argmax())
-        return Classification(self.labels[place], float(scores[place]), scores.astype(np.float32), row.truncated)
+        scores = SCORES[self.problem](outputs[0])
+        best = 0 if self.problem == "regression" else int(scores.argmax())
+        return Classification(self.labels[best], float(scores[best]), scores.astype(np.float32), row.truncated)
+
+    def _finish(self, work: WorkItem, values: list[Classification], request: ClassifyRequest) -> Classification:
+        """Return the label of the only row."""
+        return values[0]
 
 
-def pair_up(texts: Iterable[Any], pairs: Iterable[Any], example: str) -> Iterator[tuple[Any, Any]]:
-    """Return an iterator over each text with its partner; ``example`` shows how to call.
+def items_of(texts: Iterable[Any], pairs: Iterable[Any] | None, method: str) -> Iterator[Any]:
+    """Return an iterator over texts, or over each text with its partner; ``method`` is the one that was called.
 
     Raises:
         InputError: if there are more of one than of the other; at their end, where their number is not known before.
     """
-    one, other = iterate(texts, example), iterate(pairs, example)
+    if pairs is None:
+        return iterate(texts, f"{method}([text])")
+    first, second = (iterate(items, f"{method}([text], [text])") for items in (texts, pairs))
     if isinstance(texts, Sized) and isinstance(pairs, Sized) and len(texts) != len(pairs):
         raise InputError(f"{len(texts)} texts were given with {len(pairs)} pairs; give as many of both")
-    return zip_both(one, other)
+    return zip_both(first, second)
 
 
 def zip_both(texts: Iterator[Any], pairs: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

@@ -4,35 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs.validation import Item, check_choice, iterate
+from edgebert_runtime.inputs.validation import Item, check_choice, check_text, iterate
 from edgebert_runtime.task_specs import EMBED
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_encoder import token_windows
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 OUTPUT = "sentence_embedding"
-SHORTEST = 1e-12
+MIN_NORM = 1e-12
+
+LongTexts = Literal["truncate", "mean"]
+Embedded = tuple[Floats, int, bool]  # vector, number of tokens, truncated
 
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """Vectors (n, dim), the number of tokens that each was made of (n,), and whether its text was cut (n,)."""
+    """Vectors (n, dim), the number of tokens of each text (n,), and whether it was cut (n,)."""
 
     vectors: Floats
     token_counts: NDArray[np.int64]
     truncated: NDArray[np.bool_]
 
 
-class Embedder(Engine):
-    """Sentence vectors. One may be shared by threads; it pickles as its folder and options.
+@dataclass(frozen=True)
+class EmbedRequest(Request):
+    """A call, checked."""
+
+    long_texts: LongTexts
+    stride: int
+
+
+@dataclass(frozen=True)
+class EmbedItem(WorkItem):
+    """A text: the rows of its windows, their weights in the mean, and the number of its tokens."""
+
+    weights: tuple[int, ...]
+    token_count: int
+
+
+class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
+    """Sentence vectors of ``dim`` numbers. Threads may share an engine; it pickles as its folder and options.
 
     ``session`` replaces the ONNX Runtime session by anything that has its ``run``.
 
@@ -43,10 +65,10 @@ class Embedder(Engine):
     """
 
     tasks = (EMBED,)
-    outputs = (OUTPUT,)
+    _outputs = (OUTPUT,)
 
-    def _setup(self) -> None:
-        """Read the settings."""
+    def _read_settings(self) -> None:
+        """Read the size of a vector, and whether it has length 1."""
         dim = self._shapes[OUTPUT][-1]
         if len(self._shapes[OUTPUT]) != 2 or not isinstance(dim, int):
             raise BundleError(
@@ -59,90 +81,112 @@ class Embedder(Engine):
         self,
         texts: Iterable[Item],
         *,
-        windows: str | None = None,
+        long_texts: LongTexts = "truncate",
         stride: int = 0,
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> Floats:
         """Return the vectors (n, dim) of ``texts``, in their order.
 
-        A list of token ids may stand for a text; it is taken as it is. Texts longer than ``max_tokens`` tokens
-        (special tokens included; by default the bundle's ``default_tokens``) are cut, and one warning says how
-        many; with ``truncate=False`` they are refused. With ``windows="mean"`` a longer text is split into windows
-        of ``max_tokens`` which share ``stride`` tokens; its vector is the mean of theirs, each weighted by its
-        tokens without special ones, and of length 1 again if the bundle normalizes. ``progress`` is called with the
-        number done and the total, None where it is not known. :class:`TextOptions` are the other options.
+        A list of token ids may stand for a text. It is taken as it is. A text is too long if it has more than
+        ``max_tokens`` tokens, special tokens included; by default the bundle's ``default_tokens``.
+
+        With ``long_texts="truncate"`` such a text is cut, and one warning says how many were. ``truncate=False``
+        refuses it. With ``long_texts="mean"`` it is split into windows of ``max_tokens`` that share ``stride`` tokens.
+        Its vector is the mean of theirs, each weighted by its tokens without special ones. The mean has length 1 if
+        the bundle normalizes.
+
+        ``progress`` is called with the number done and the total, None where it is not known. :class:`TextOptions`
+        are the other options.
 
         Raises:
             InputError: naming the text or option that cannot be used.
             LimitError: for a text that is too long.
         """
-        result = self.embed_detailed(texts, windows=windows, stride=stride, progress=progress, **options)
-        self._warn(int(result.truncated.sum()), len(result.truncated), self._check(**options))
+        result = self._embed(texts, long_texts, stride, progress, options)
+        if truncated := int(result.truncated.sum()):
+            max_tokens = options.get("max_tokens") or self.default_tokens
+            self._warn_truncated(truncated, len(result.truncated), max_tokens)
         return result.vectors
 
     def embed_detailed(
         self,
         texts: Iterable[Item],
         *,
-        windows: str | None = None,
+        long_texts: LongTexts = "truncate",
         stride: int = 0,
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> EmbedResult:
-        """Do what :meth:`embed` does, and return token counts and truncation with the vectors."""
-        parts = self._encode(texts, windows, stride, "embed([text])", options)
-        found = self._gather(parts, texts, progress)
-        vectors = np.empty((len(found), self.dim), np.float32)
-        for row, (vector, _, _) in enumerate(found):
-            vectors[row] = vector
-        counts = np.array([count for _, count, _ in found], np.int64)
-        return EmbedResult(vectors, counts, np.array([truncated for _, _, truncated in found], np.bool_))
+        """Do what :meth:`embed` does, and return token counts and truncation with the vectors. Nothing is logged."""
+        return self._embed(texts, long_texts, stride, progress, options)
 
     def stream(
         self,
         texts: Iterable[Item],
         *,
-        windows: str | None = None,
+        long_texts: LongTexts = "truncate",
         stride: int = 0,
         **options: Unpack[TextOptions],
     ) -> Iterator[Floats]:
         """Yield the vector (dim,) of each text in order, reading at most two windows of 512 texts ahead."""
-        parts = self._encode(texts, windows, stride, "stream([text])", options)
-        return (vector for part in parts for vector, _, _ in part)
+        request = self._request(long_texts, stride, options)
+        windows = self._run(iterate(texts, "stream([text])"), request)
+        return (vector for results in windows for vector, _, _ in results)
 
-    def _encode(
-        self, texts: Iterable[Item], windows: str | None, stride: int, example: str, given: TextOptions
-    ) -> Iterator[list[tuple[Floats, int, bool]]]:
-        """Yield vector, number of tokens and truncation of each text."""
-        options = self._check(**given)
-        if windows is not None:
-            check_choice("windows", windows, ("mean",))
-            self._windows(0, options.max_tokens - self._tokenizer.num_special_tokens, stride)
+    def _request(self, long_texts: LongTexts, stride: int, options: TextOptions) -> EmbedRequest:
+        """Check the options of a call."""
+        self._check_usable()
+        checked = CheckedOptions.read(options, self._limits, self._tokenizer.num_special_tokens)
+        check_choice("long_texts", long_texts, ("truncate", "mean"))
+        if long_texts == "mean":
+            token_windows(0, checked.max_tokens - self._tokenizer.num_special_tokens, stride)
         elif stride:
-            raise InputError(f'stride={stride!r:.60} has an effect with windows="mean" only')
+            raise InputError(f'stride={stride!r:.60} has an effect with long_texts="mean" only')
+        return EmbedRequest(checked, long_texts, stride)
 
-        def prepare(item: Item, index: int) -> Work[Floats, tuple[Floats, int, bool]]:
-            if windows and isinstance(item, str):
-                return self._split(item, index, stride, options)
-            row = self._row(item, index, options)
-            return Work([row], lambda found: (found[0], len(row.ids), row.truncated))
+    def _embed(
+        self,
+        texts: Iterable[Item],
+        long_texts: LongTexts,
+        stride: int,
+        progress: Progress | None,
+        options: TextOptions,
+    ) -> EmbedResult:
+        """Compute the vectors of a call."""
+        request = self._request(long_texts, stride, options)
+        results = self._collect(self._run(iterate(texts, "embed([text])"), request), texts, progress)
+        vectors = np.empty((len(results), self.dim), np.float32)
+        token_counts = np.empty(len(results), np.int64)
+        truncated = np.empty(len(results), np.bool_)
+        for number, result in enumerate(results):
+            vectors[number], token_counts[number], truncated[number] = result
+        return EmbedResult(vectors, token_counts, truncated)
 
-        return self._run(
-            iterate(texts, example), prepare, lambda _row, parts: parts[0].copy(), options.max_batch_tokens
-        )
-
-    def _split(self, text: str, index: int, stride: int, options: Options) -> Work[Floats, tuple[Floats, int, bool]]:
-        """Split a text into windows and average their vectors."""
+    def _tokenize(self, item: Item, index: int, request: EmbedRequest) -> EmbedItem:
+        """Turn a text into a row, or into a row for each of its windows."""
+        options = request.options
+        if request.long_texts == "truncate" or not isinstance(item, str):
+            row = self._encoder.row(item, index, options)
+            return EmbedItem(index, (row,), (1,), len(row.ids))
         template = self._tokenizer.single
-        ids = self._tokenizer.content(str(self._text(text, index, options))).ids
-        places = self._windows(len(ids), options.max_tokens - template.num_special_tokens, stride)
-        weights = np.array([max(1, end - start) for start, end in places], np.float32)
+        ids = self._tokenizer.content(check_text(item, index, options.encoding_errors)).ids
+        windows = token_windows(len(ids), options.max_tokens - template.num_special_tokens, request.stride)
+        rows = [ModelInput(template.join(ids[start:end]).ids) for start, end in windows]
+        weights = tuple(max(1, end - start) for start, end in windows)
+        return EmbedItem(index, rows, weights, len(ids) + template.num_special_tokens)
 
-        def finish(found: list[Floats]) -> tuple[Floats, int, bool]:
-            vector = found[0] if len(found) == 1 else np.average(found, 0, weights).astype(np.float32)
-            if self._normalize and len(found) > 1:
-                vector = vector / max(float(np.linalg.norm(vector)), SHORTEST)
-            return vector, len(ids) + template.num_special_tokens, False
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: EmbedRequest) -> Floats:
+        """Return the vector (dim,) of a row."""
+        vector: Floats = outputs[0].copy()
+        return vector
 
-        return Work([Row(template.join(ids[start:end]).ids) for start, end in places], finish)
+    def _finish(self, work: EmbedItem, values: list[Floats], request: EmbedRequest) -> Embedded:
+        """Return the vector of a text, the mean of those of its windows."""
+        if len(values) == 1:
+            return values[0], work.token_count, work.rows[0].truncated
+        weights = np.array(work.weights, np.float32)
+        vector: Floats = np.average(values, 0, weights).astype(np.float32)
+        if self._normalize:
+            vector /= max(float(np.linalg.norm(vector)), MIN_NORM)
+        return vector, work.token_count, False

@@ -7,9 +7,9 @@ end it, ``S-`` and ``U-`` are one alone. A label without such a prefix continues
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,21 @@ AGGREGATIONS = ("simple", "none", "first", "max")
 ELECTRA = ("original", "replaced")
 PREFIXED = re.compile(r"([BIELSU])-(.+)", re.DOTALL)
 
-Judged = tuple[NDArray[np.int64], NDArray[np.float32]]
+# The best label of each token (tokens,), and its probability.
+TokenLabels = tuple[NDArray[np.int64], NDArray[np.float32]]
 Windows = Sequence[tuple[int, int]]
 Key = TypeVar("Key")
 
 
-class Part(NamedTuple):
+class HasWords(Protocol):
+    """Tokens with the number of the word of each, None for special ones; ``tokenizers.Encoding`` is one."""
+
+    @property
+    def word_ids(self) -> Sequence[int | None]:
+        """Return the numbers."""
+
+
+class LabelledPiece(NamedTuple):
     """A token or word inside an entity: its label's number, its score, and the first and last token that it covers."""
 
     label: int
@@ -32,7 +41,7 @@ class Part(NamedTuple):
     last: int
 
 
-class Found(NamedTuple):
+class TokenSpan(NamedTuple):
     """An entity: its name, its score, and the first and last token that it covers."""
 
     name: str
@@ -43,7 +52,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Scheme:
-    """What labels mean, by number: their types, and which begin, which end and which are inside of entities."""
+    """Labels by number: their types, and which begin, which end and which are inside of entities."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -53,7 +62,7 @@ class Scheme:
 
 
 def read_scheme(names: tuple[str, ...]) -> Scheme:
-    """Find out what labels mean from their names.
+    """Read types and prefixes from the names of labels.
 
     ``O`` is outside of all entities, and so is ``original`` of ELECTRA, whose other label is ``replaced``.
     """
@@ -68,26 +77,26 @@ def read_scheme(names: tuple[str, ...]) -> Scheme:
     )
 
 
-def judge(logits: NDArray[np.float32]) -> Judged:
+def predict_labels(logits: NDArray[np.float32]) -> TokenLabels:
     """Return the best label of each token and its probability (tokens,) from logits (tokens, labels)."""
     best = logits.argmax(1)
     return best, 1 / np.exp(logits - logits.max(1)[:, None]).sum(1)
 
 
-def stitch(windows: Windows, judged: Sequence[Judged]) -> Judged:
+def merge_windows(windows: Windows, labelled: Sequence[TokenLabels]) -> TokenLabels:
     """Take each token's label and score from the window in which it stands farthest from an edge.
 
-    The two ends of the text are no edges: nothing is cut off there. Of equals, the first window counts.
+    The two ends of the text are no edges. Of equals, the first window counts.
     """
     length = windows[-1][1]
     best, scores, depth = np.zeros(length, np.int64), np.zeros(length, np.float32), np.full(length, -1)
-    for (start, end), (labels, found) in zip(windows, judged, strict=True):
+    for (start, end), (window_labels, window_scores) in zip(windows, labelled, strict=True):
         places = np.arange(start, end)
         left = places - start if start else length
         right = end - 1 - places if end < length else length
         here = np.minimum(left, right)
         deeper = here > depth[start:end]
-        for old, new in ((best, labels), (scores, found), (depth, here)):
+        for old, new in ((best, window_labels), (scores, window_scores), (depth, here)):
             old[start:end] = np.where(deeper, new, old[start:end])
     return best, scores
 
@@ -103,39 +112,41 @@ def group(keys: Sequence[Key | None]) -> list[tuple[int, int]]:
     return runs
 
 
-def find(judged: Judged, scheme: Scheme, aggregation: str, words: Callable[[], Sequence[int | None]]) -> list[Found]:
-    """Return the entities among labelled tokens; ``words`` gives the number of each token's word.
+def aggregate_entities(labels: TokenLabels, scheme: Scheme, aggregation: str, tokens: HasWords) -> list[TokenSpan]:
+    """Return the entities among labelled tokens.
 
-    ``none`` makes each token one, ``simple`` merges tokens; ``first`` and ``max`` merge words, which have the label
-    and score of their first or surest token. The score of an entity is the mean of those of its parts.
+    ``none`` makes each token one. ``simple`` merges tokens. ``first`` and ``max`` merge words, which have the label
+    and score of their first or surest token. The score of an entity is the mean of those of its pieces.
     """
-    best = judged[0].tolist()
+    best = labels[0].tolist()
     if scheme.inside.isdisjoint(best):
         return []
-    scores = judged[1].tolist()
+    scores = labels[1].tolist()
     if aggregation in ("none", "simple"):
         chosen = [(place, place, place) for place in range(len(best))]
     elif aggregation == "first":
-        chosen = [(first, first, last) for first, last in group(words())]
+        chosen = [(first, first, last) for first, last in group(tokens.word_ids)]
     else:
-        chosen = [(max(range(a, b + 1), key=scores.__getitem__), a, b) for a, b in group(words())]
-    parts = [Part(best[at], scores[at], first, last) for at, first, last in chosen if best[at] in scheme.inside]
+        chosen = [(max(range(a, b + 1), key=scores.__getitem__), a, b) for a, b in group(tokens.word_ids)]
+    pieces = [
+        LabelledPiece(best[at], scores[at], first, last) for at, first, last in chosen if best[at] in scheme.inside
+    ]
     if aggregation == "none":
-        return [Found(scheme.names[part.label], *part[1:]) for part in parts]
-    return merge(parts, scheme)
+        return [TokenSpan(scheme.names[piece.label], *piece[1:]) for piece in pieces]
+    return merge(pieces, scheme)
 
 
-def merge(parts: Sequence[Part], scheme: Scheme) -> list[Found]:
-    """Join parts, in the order of the text, that belong to one entity."""
-    entities: list[tuple[str, list[Part]]] = []
-    open_at: tuple[str, int] | None = None  # type and place of a part that would continue the last entity
-    for part in parts:
-        kind = scheme.types[part.label]
-        if (kind, part.first) != open_at or part.label in scheme.begins:
+def merge(pieces: Sequence[LabelledPiece], scheme: Scheme) -> list[TokenSpan]:
+    """Join pieces, in the order of the text, that belong to one entity."""
+    entities: list[tuple[str, list[LabelledPiece]]] = []
+    open_at: tuple[str, int] | None = None  # type and place of a piece that would continue the last entity
+    for piece in pieces:
+        kind = scheme.types[piece.label]
+        if (kind, piece.first) != open_at or piece.label in scheme.begins:
             entities.append((kind, []))
-        entities[-1][1].append(part)
-        open_at = None if part.label in scheme.ends else (kind, part.last + 1)
+        entities[-1][1].append(piece)
+        open_at = None if piece.label in scheme.ends else (kind, piece.last + 1)
     return [
-        Found(kind, sum(part.score for part in members) / len(members), members[0].first, members[-1].last)
+        TokenSpan(kind, sum(piece.score for piece in members) / len(members), members[0].first, members[-1].last)
         for kind, members in entities
     ]

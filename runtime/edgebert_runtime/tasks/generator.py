@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from edgebert_runtime.decoders.causal_decoder import CausalDecoder, prefill
 from edgebert_runtime.decoders.causal_kv_cache import ConcatKVCache, InPlaceKVCache, KVCache
@@ -14,15 +14,27 @@ from edgebert_runtime.decoders.prompt_lookup import PromptLookupDecoder
 from edgebert_runtime.decoders.scoring import Scored, score_rows
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options, StepModel, search, stream
-from edgebert_runtime.inputs.validation import Errors, Item, iterate
+from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.task_specs import GENERATE
 from edgebert_runtime.tasks.engine import Progress
-from edgebert_runtime.tasks.text_engine import Writer, check_budget, check_stream, numbered, pieces
+from edgebert_runtime.tasks.text_engine import (
+    Generation,
+    GenerationOptions,
+    TextGenerationEngine,
+    check_stream,
+    text_pieces,
+    with_call_numbers,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_NEW_TOKENS = 128
-# Tokens of a batch, those to come included, that are remembered at a time: 75 kB each for GPT-2.
+# Tokens of a batch, those to come included, that are in the KV cache at a time: 75 kB each for GPT-2.
 MAX_BATCH_TOKENS = 4096
+# Logits of a batch that is scored.
+SCORE_BATCH_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -37,14 +49,14 @@ class Prefix:
 class Prompt:
     """A prompt of a call: its number there, and its tokens."""
 
-    number: int
+    index: int
     ids: list[int]
 
 
-class Generator(Writer):
-    """Continuations of texts. One may be shared by threads; it pickles as its folder and options.
+class Generator(TextGenerationEngine):
+    """Continuations of texts. Threads may share an engine; it pickles as its folder and options.
 
-    ``decoding`` are the bundle's own options, which those of a call go before.
+    ``decoding`` are the bundle's own options of the search. Those of a call go before.
 
     Raises:
         BundleError: if the bundle is of another task, or its graph is not that of a decoder.
@@ -53,65 +65,93 @@ class Generator(Writer):
     """
 
     tasks = (GENERATE,)
-    state = (PAST,)
+    _state_prefixes = (PAST,)
 
-    def _setup(self) -> None:
-        """Read the settings."""
-        super()._setup()
+    def _read_settings(self) -> None:
+        """Read the bundle's options and the signature of its graph."""
+        super()._read_settings()
         self._graph = CausalSignature.from_spec(self.bundle.graph("model"))
+
+    @overload
+    def generate(
+        self,
+        prompts: Iterable[Item],
+        *,
+        num_return_sequences: Literal[1] | None = None,
+        prefix: Prefix | None = None,
+        prompt_lookup: bool = False,
+        max_batch_tokens: int | None = None,
+        encoding_errors: Errors = "strict",
+        progress: Progress | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> list[Generation]: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: Iterable[Item],
+        *,
+        num_return_sequences: int,
+        prefix: Prefix | None = None,
+        prompt_lookup: bool = False,
+        max_batch_tokens: int | None = None,
+        encoding_errors: Errors = "strict",
+        progress: Progress | None = None,
+        **options: Unpack[GenerationOptions],
+    ) -> list[Generation] | list[list[Generation]]: ...
 
     def generate(
         self,
         prompts: Iterable[Item],
         *,
+        num_return_sequences: int | None = None,
         prefix: Prefix | None = None,
-        lookup: bool = False,
+        prompt_lookup: bool = False,
         max_batch_tokens: int | None = None,
-        errors: Errors = "strict",
+        encoding_errors: Errors = "strict",
         progress: Progress | None = None,
-        **options: Any,
-    ) -> list[Any]:
+        **options: Unpack[GenerationOptions],
+    ) -> list[Generation] | list[list[Generation]]:
         """Return a :class:`Generation` for each prompt, a list of them with ``num_return_sequences`` of 2 or more.
 
-        Prompts are texts or token ids; an empty one starts from the token that the model begins texts with. What a
-        prompt gets does not depend on the others. ``options`` are those of
-        :class:`~edgebert_runtime.generation.Options`, under the names of transformers' ``generate``; without any length
-        128 tokens are added at most, and never more than the model has positions. ``prefix`` stands before every
-        prompt. With ``lookup`` what repeats earlier text is guessed and checked several tokens at a time, which
-        changes nothing in the result. In a quantized bundle both hold but for rounding, which can turn near ties.
-        ``max_batch_tokens`` bounds the tokens remembered at a time, and so the memory.
+        Prompts are texts or token ids. An empty one starts from the token that the model begins texts with. The
+        result of a prompt does not depend on the others. :class:`GenerationOptions` are the options of the search.
+        Without any length, 128 tokens are added at most, and never more than the model has positions.
+
+        ``prefix`` stands before every prompt. ``prompt_lookup`` guesses text that repeats earlier text, and checks
+        several tokens at a time (prompt lookup decoding). Neither changes the result; in a quantized bundle, rounding
+        can turn near ties. ``max_batch_tokens`` bounds the tokens in the KV cache at a time, and so the memory.
 
         Raises:
             InputError: naming the prompt or option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        chosen = self._read_options(options)
-        budget = check_budget(max_batch_tokens, MAX_BATCH_TOKENS)
-        if lookup and chosen.num_beams * chosen.num_return_sequences > 1:
-            raise InputError("lookup guesses for one sequence at a time; leave out num_beams and num_return_sequences")
-        found = [self._prompt(item, i, prefix, errors) for i, item in enumerate(iterate(prompts, "generate([text])"))]
-        results: list[Any] = [None] * len(found)
+        checked = self._read_options(encoding_errors, num_return_sequences, dict(options))
+        budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
+        if prompt_lookup and checked.num_beams * checked.num_return_sequences > 1:
+            raise InputError(
+                "prompt_lookup guesses for one sequence at a time; leave out num_beams and num_return_sequences"
+            )
+        items = enumerate(iterate(prompts, "generate([text])"))
+        read = [self._prompt(item, index, prefix, encoding_errors) for index, item in items]
+        results: list[list[Generation]] = [[] for _ in read]
         done = 0
-        for batch in self._batches(found, chosen, 1 if lookup else budget):
-            model, logits = self._prefill(batch, chosen, prefix, lookup)
-            asked = numbered(chosen, [prompt.number for prompt in batch])
-            hypotheses = search(model, logits, [prompt.ids for prompt in batch], asked, **self._reading())
-            for prompt, several in zip(batch, hypotheses, strict=True):
-                made = [self._generation(one, chosen) for one in several]
-                results[prompt.number] = made if chosen.num_return_sequences > 1 else made[0]
+        for batch in self._batches(read, checked, 1 if prompt_lookup else budget):
+            for prompt, generations in zip(batch, self._search(batch, checked, prefix, prompt_lookup), strict=True):
+                results[prompt.index] = generations
             done += len(batch)
             if progress is not None:
-                progress(done, len(found))
-        return results
+                progress(done, len(read))
+        return results if checked.num_return_sequences > 1 else [generation for (generation,) in results]
 
     def stream(
         self,
         prompt: Item,
         *,
         prefix: Prefix | None = None,
-        lookup: bool = False,
-        errors: Errors = "strict",
-        **options: Any,
+        prompt_lookup: bool = False,
+        encoding_errors: Errors = "strict",
+        **options: Unpack[GenerationOptions],
     ) -> Iterator[str]:
         """Yield the text that continues a prompt, piece by piece; joined, the pieces are the text of ``generate``.
 
@@ -122,17 +162,11 @@ class Generator(Writer):
             InputError: naming the option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        chosen = self._read_options(options)
-        check_stream(chosen)
-        batch = [self._prompt(prompt, 0, prefix, errors)]
-        return self._pieces(batch, chosen, prefix, lookup)
+        checked = self._read_options(encoding_errors, None, dict(options))
+        check_stream(checked)
+        return self._pieces(self._prompt(prompt, 0, prefix, encoding_errors), checked, prefix, prompt_lookup)
 
-    def _pieces(self, batch: list[Prompt], options: Options, prefix: Prefix | None, lookup: bool) -> Iterator[str]:
-        """Yield the pieces of the only prompt."""
-        model, logits = self._prefill(batch, options, prefix, lookup)
-        yield from pieces(stream(model, logits, [batch[0].ids], options, **self._reading()))
-
-    def prefix(self, text: Item, *, errors: Errors = "strict") -> Prefix:
+    def prefix(self, text: Item, *, encoding_errors: Errors = "strict") -> Prefix:
         """Compute the beginning that several prompts share, for ``generate(..., prefix=...)``.
 
         Its text is tokenized by itself: end it where a word ends.
@@ -140,7 +174,8 @@ class Generator(Writer):
         Raises:
             LimitError: if it leaves no room for a prompt.
         """
-        ids = self._prompt(text, 0, None, errors).ids
+        self._check_call(encoding_errors)
+        ids = self._prompt(text, 0, None, encoding_errors).ids
         if len(ids) >= self.max_tokens:
             raise LimitError(f"the prefix has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}")
         cache = self._cache(1, len(ids))
@@ -152,44 +187,41 @@ class Generator(Writer):
         texts: Iterable[Item],
         *,
         max_batch_tokens: int | None = None,
-        errors: Errors = "strict",
+        encoding_errors: Errors = "strict",
         progress: Progress | None = None,
     ) -> list[Scored]:
         """Return how likely the model finds each text.
 
         The first token counts too where the bundle has a token that texts begin with (``bos_token_id``), and else is
-        taken as given. A text longer than the model is read in windows that overlap by half, each token being scored
+        taken as given. A text longer than the model is read in windows that overlap by half. Each token is scored
         once, after at least half a window.
 
         Raises:
             InputError: naming the text or option that cannot be used.
         """
-        budget = check_budget(max_batch_tokens, 512)
-        options = self._check(errors=errors)
-        rows = []
-        for index, item in enumerate(iterate(texts, "score([text])")):
-            ids = self._ids(item, index, replace(options, max_ids=1 << 31))
-            bos = self.decoding.get("bos_token_id")
-            rows.append(([bos] if bos is not None else []) + ids)
+        self._check_call(encoding_errors)
+        budget = check_batch_tokens(max_batch_tokens, SCORE_BATCH_TOKENS)
+        bos = self.decoding.get("bos_token_id")
+        start = [] if bos is None else [bos]
+        items = enumerate(iterate(texts, "score([text])"))
+        rows = [start + self._ids(item, index, encoding_errors) for index, item in items]
         return score_rows(rows, self._cache, self.max_tokens, budget, progress)
 
-    def _read_options(self, given: dict[str, Any]) -> Options:
-        """Return the options of a call, on top of the bundle's."""
-        self._check()
+    def _read_options(self, encoding_errors: Errors, count: int | None, options: dict[str, Any]) -> Options:
+        """Check a call, and return its options on top of the bundle's."""
         lengths = {"max_new_tokens", "max_length"}
-        own = {} if lengths & (self.decoding.keys() | given.keys()) else {"max_new_tokens": MAX_NEW_TOKENS}
-        return Options.read({**own, **self.decoding}, **given)
+        defaults = {} if lengths & (self.decoding.keys() | options.keys()) else {"max_new_tokens": MAX_NEW_TOKENS}
+        return self._search_options(encoding_errors, count, options, defaults)
 
-    def _ids(self, item: Item, index: int, options: Any) -> list[int]:
-        """Return the token ids of a text, or those that were given."""
-        text = self._text(item, index, options)
+    def _ids(self, item: Item, index: int, errors: Errors) -> list[int]:
+        """Return the token ids of a text, or the ids that stand for it, however many."""
+        text = self._encoder.text_or_ids(item, index, errors, None)
         ids: list[int] = self._tokenizer.content(text).ids if isinstance(text, str) else text.tolist()
         return ids
 
     def _prompt(self, item: Item, index: int, prefix: Prefix | None, errors: Errors) -> Prompt:
         """Turn a text, or token ids, into a prompt."""
-        options = replace(self._check(errors=errors), max_ids=1 << 31)
-        ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, options)
+        ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, errors)
         if prefix is not None:
             if not ids:
                 raise InputError(f"prompt {index} is empty; write at least a word after the prefix")
@@ -205,8 +237,8 @@ class Generator(Writer):
             )
         return Prompt(index, ids)
 
-    def _room(self, length: int, options: Options) -> int:
-        """Return the tokens that a row can have in the end."""
+    def _final_length(self, length: int, options: Options) -> int:
+        """Return the most tokens of a row whose prompt has ``length``."""
         total = options.max_length if options.max_new_tokens is None else length + options.max_new_tokens
         return min(self.max_tokens, total or self.max_tokens)
 
@@ -215,7 +247,7 @@ class Generator(Writer):
         rows = max(options.num_beams, options.num_return_sequences)
         batch: list[Prompt] = []
         for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
-            if batch and (len(batch) + 1) * rows * self._room(len(prompt.ids), options) > budget:
+            if batch and (len(batch) + 1) * rows * self._final_length(len(prompt.ids), options) > budget:
                 yield batch
                 batch = []
             batch.append(prompt)
@@ -223,27 +255,40 @@ class Generator(Writer):
             yield batch
 
     def _cache(self, rows: int, capacity: int) -> KVCache:
-        """Return an empty cache for so many rows of at most ``capacity`` tokens."""
-        session = self._workers.session
+        """Return an empty KV cache for so many rows of at most ``capacity`` tokens."""
+        session = self._session
         if self._graph.in_place and isinstance(session, Session):
             return InPlaceKVCache(self._graph, session, rows, capacity)
         return ConcatKVCache(self._graph, session)
 
     def _prefill(
-        self, batch: list[Prompt], options: Options, prefix: Prefix | None, lookup: bool
+        self, batch: list[Prompt], options: Options, prefix: Prefix | None, prompt_lookup: bool
     ) -> tuple[StepModel, Floats]:
-        """Compute the prompts of a batch; return what continues them, and the logits after them."""
-        longest = max(self._room(len(prompt.ids), options) for prompt in batch)
+        """Compute the prompts of a batch; return the model to continue, and the logits after the prompts."""
+        longest = max(self._final_length(len(prompt.ids), options) for prompt in batch)
         rows = len(batch) * max(options.num_beams, options.num_return_sequences)
+        new_ids = [prompt.ids[len(prefix.ids) if prefix is not None else 0 :] for prompt in batch]
         cache = self._cache(rows, longest)
-        skipped = len(prefix.ids) if prefix is not None else 0
         if prefix is not None:
             cache.load_prefix(prefix.past, len(batch))
-        logits = prefill(cache, [prompt.ids[skipped:] for prompt in batch])
-        if lookup:
+        logits = prefill(cache, new_ids)
+        if prompt_lookup:
             return PromptLookupDecoder(cache, self._graph.vocab_size, batch[0].ids, longest), logits
         return CausalDecoder(cache, self._graph.vocab_size), logits
 
-    def _reading(self) -> dict[str, Any]:
-        """Return what a search has to know of the bundle."""
-        return {"limit": self.max_tokens, "decode": self._decode}
+    def _search(
+        self, batch: list[Prompt], options: Options, prefix: Prefix | None, prompt_lookup: bool
+    ) -> list[list[Generation]]:
+        """Continue the prompts of a batch."""
+        if options.prefix_allowed_tokens_fn is not None:
+            options = with_call_numbers(options, [prompt.index for prompt in batch])
+        ids = [prompt.ids for prompt in batch]
+        model, logits = self._prefill(batch, options, prefix, prompt_lookup)
+        hypotheses = search(model, logits, ids, options, limit=self.max_tokens, decode=self._decode)
+        return [[self._generation(hypothesis, options) for hypothesis in of_prompt] for of_prompt in hypotheses]
+
+    def _pieces(self, prompt: Prompt, options: Options, prefix: Prefix | None, prompt_lookup: bool) -> Iterator[str]:
+        """Yield the pieces of the only prompt."""
+        model, logits = self._prefill([prompt], options, prefix, prompt_lookup)
+        steps = stream(model, logits, [prompt.ids], options, limit=self.max_tokens, decode=self._decode)
+        yield from text_pieces(steps)

@@ -12,8 +12,10 @@ from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import iterate
 from edgebert_runtime.task_specs import MULTIPLE_CHOICE
 from edgebert_runtime.tasks.activations import best, softmax
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,8 +31,15 @@ class Choice:
     truncated: bool
 
 
-class MultipleChoice(Engine):
-    """Choices with scores. One may be shared by threads; it pickles as its folder and options.
+@dataclass(frozen=True)
+class QuestionItem(WorkItem):
+    """A question: a row for each of its choices, and their texts."""
+
+    choices: Sequence[str]
+
+
+class MultipleChoice(BatchEngine[Request, QuestionItem, float, "list[Choice]"]):
+    """Choices with scores. Threads may share an engine; it pickles as its folder and options.
 
     Raises:
         BundleError: if the bundle is of another task, or gives more than one number for a choice.
@@ -40,8 +49,8 @@ class MultipleChoice(Engine):
 
     tasks = (MULTIPLE_CHOICE,)
 
-    def _setup(self) -> None:
-        """Read the settings."""
+    def _read_settings(self) -> None:
+        """Check the number of logits."""
         if (size := self._shapes["logits"][-1]) != 1:
             raise BundleError(f"{self.bundle.path} has {size} outputs, a choice takes 1; export again")
 
@@ -49,8 +58,8 @@ class MultipleChoice(Engine):
         """Return ``choices``, best first, with scores that sum to 1.
 
         Each is read with ``prompt`` before it. Where both are longer than ``max_tokens`` tokens together, the longer
-        one is cut, and one warning says how many were; with ``truncate=False`` they are refused.
-        :class:`TextOptions` are the options.
+        one is cut, and one warning says how many were. ``truncate=False`` refuses them. :class:`TextOptions` are the
+        options.
 
         Raises:
             InputError: if there are fewer than two choices; naming the text or option that cannot be used.
@@ -66,52 +75,49 @@ class MultipleChoice(Engine):
         **options: Unpack[TextOptions],
     ) -> list[list[Choice]]:
         """Do what :meth:`choose` does for many pairs of a prompt and its choices, in their order."""
-        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
-
-        def prepare(question: Any, index: int) -> Work[float, list[Choice]]:
-            prompt, choices = split(question, index)
-            asked = self._content(prompt, index, checked, "question", "the prompt")
-            return self._ask(asked, choices, index, checked)
-
+        self._check_usable()
+        request = Request(CheckedOptions.read(options, self._limits, self._tokenizer.pair.num_special_tokens))
         items = iterate(questions, "choose_many([(prompt, [choice, choice])])")
-        parts = self._run(items, prepare, read, checked.max_batch_tokens)
-        found = self._gather(parts, questions, progress)
-        cut = [choice.truncated for choices in found for choice in choices]
-        self._warn(sum(cut), len(cut), checked)
-        return found
+        results = self._collect(self._run(items, request), questions, progress)
+        truncated = [choice.truncated for choices in results for choice in choices]
+        self._warn_truncated(sum(truncated), len(truncated), request.options.max_tokens)
+        return results
 
-    def _ask(self, asked: list[int], choices: list[str], index: int, options: Options) -> Work[float, list[Choice]]:
-        """Make a row of each choice, and a distribution of what they give."""
+    def _tokenize(self, item: Any, index: int, request: Request) -> QuestionItem:
+        """Turn a question into a row for each choice: the prompt, then the choice."""
+        prompt, choices = read_question(item, index)
+        prompt_ids = self._encoder.content(prompt, index, request.options, "question", "the prompt")
         rows = []
-        for place, choice in enumerate(choices):
-            ids = self._content(choice, index, options, "question", ("choice", place))
-            rows.append(self._join(asked, ids, index, options))
+        for number, choice in enumerate(choices):
+            ids = self._encoder.content(choice, index, request.options, "question", ("choice", number))
+            rows.append(self._encoder.joined(prompt_ids, ids, index, request.options))
+        return QuestionItem(index, rows, choices)
 
-        def finish(logits: list[float]) -> list[Choice]:
-            scores = softmax(np.array(logits))
-            order = best(scores, len(scores)).tolist()
-            return [Choice(i, float(scores[i]), choices[i], rows[i].truncated) for i in order]
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: Request) -> float:
+        """Return the only logit of a row."""
+        return float(outputs[0][0])
 
-        return Work(rows, finish)
+    def _finish(self, work: QuestionItem, values: list[float], request: Request) -> list[Choice]:
+        """Sort the choices by their probability."""
+        scores = softmax(np.array(values))
+        order = best(scores, len(scores)).tolist()
+        return [
+            Choice(number, float(scores[number]), work.choices[number], work.rows[number].truncated) for number in order
+        ]
 
 
-def read(_row: Row, parts: tuple[Floats, ...]) -> float:
-    """Return the only logit of a row."""
-    return float(parts[0][0])
-
-
-def split(question: Any, index: int) -> tuple[str, list[str]]:
+def read_question(question: Any, index: int) -> tuple[str, list[str]]:
     """Return prompt and choices of a question.
 
     Raises:
-        InputError: if it is not a text and at least two others.
+        InputError: if it is not a prompt with at least two choices.
     """
     if not isinstance(question, (tuple, list)) or len(question) != 2:
         raise InputError(f"question {index} is {type(question).__name__}, not a pair of prompt and choices")
     prompt, choices = question[0], list(iterate(question[1], "choose(prompt, [choice, choice])"))
-    for what, text in (("the prompt", prompt), *((f"choice {i}", choice) for i, choice in enumerate(choices))):
+    for name, text in (("the prompt", prompt), *((f"choice {i}", choice) for i, choice in enumerate(choices))):
         if not isinstance(text, str):
-            raise InputError(f"{what} of question {index} is {type(text).__name__}, not str")
+            raise InputError(f"{name} of question {index} is {type(text).__name__}, not str")
     if len(choices) < 2:
         raise InputError(f"question {index} has {len(choices)} choices; give two at least")
     return prompt, choices

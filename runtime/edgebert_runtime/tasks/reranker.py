@@ -15,8 +15,10 @@ from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import check_whole, iterate
 from edgebert_runtime.task_specs import RERANK
 from edgebert_runtime.tasks.activations import best, sigmoid, softmax
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.requests import Row, TextOptions, Work, single
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,7 +29,6 @@ ACTIVATIONS: dict[str, tuple[Callable[[Floats], float], int]] = {
     "identity": (lambda logits: float(logits[0]), 1),
     "softmax": (lambda logits: float(softmax(logits)[1]), 2),
 }
-Scored = tuple[float, bool]
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,22 @@ class Ranked:
     truncated: bool
 
 
-class Reranker(Engine):
-    """Scores of pairs of texts. One may be shared by threads; it pickles as its folder and options.
+@dataclass(frozen=True)
+class RerankRequest(Request):
+    """A call, checked. Its items are passages for the token ids of a ``query``, or pairs of texts if it is None."""
+
+    query: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class PassageItem(WorkItem):
+    """A pair of texts, and the second of them."""
+
+    text: str
+
+
+class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
+    """Scores of pairs of texts. Threads may share an engine; it pickles as its folder and options.
 
     ``activation`` says what a score is: ``sigmoid`` and ``softmax`` a probability, ``identity`` the number itself.
 
@@ -53,15 +68,17 @@ class Reranker(Engine):
 
     tasks = (RERANK,)
 
-    def _setup(self) -> None:
-        """Read the settings."""
+    def _read_settings(self) -> None:
+        """Read the activation."""
         self.activation = self._setting("activation", str)
         if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise BundleError(f"{self.bundle.path} has the setting activation={self.activation!r:.60}, not {known}")
-        self._score, wanted = ACTIVATIONS[self.activation]
-        if (size := self._shapes["logits"][-1]) != wanted:
-            raise BundleError(f"{self.bundle.path} has {size} outputs, {self.activation} takes {wanted}; export again")
+            names = ", ".join(ACTIVATIONS)
+            raise BundleError(f"{self.bundle.path} has the setting activation={self.activation!r:.60}, not {names}")
+        self._score, num_logits = ACTIVATIONS[self.activation]
+        if (size := self._shapes["logits"][-1]) != num_logits:
+            raise BundleError(
+                f"{self.bundle.path} has {size} outputs, {self.activation} takes {num_logits}; export again"
+            )
 
     def rerank(
         self,
@@ -75,32 +92,23 @@ class Reranker(Engine):
         """Return the ``top_k`` (None: all) best of ``passages``, best first, of equal ones the first.
 
         Where query and passage are longer than ``max_tokens`` tokens together, the longer one is cut, and one warning
-        says how many were; with ``truncate=False`` they are refused. ``progress`` is called with the number done
-        and the total, None where it is not known. :class:`TextOptions` are the other options.
+        says how many were. ``truncate=False`` refuses them. ``progress`` is called with the number done and the
+        total, None where it is not known. :class:`TextOptions` are the other options.
 
         Raises:
             InputError: naming the passage or option that cannot be used.
             LimitError: for a passage that is too long.
         """
-        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
+        checked = self._checked(options)
         if top_k is not None:
             top_k = check_whole("top_k", top_k, 1, None)
         if not isinstance(query, str):
             raise InputError(f"is {type(query).__name__}, not str", item="the query")
         items = iterate(passages, "rerank(query, [passage])")
-        asked = self._content(query, None, checked, "the query")
-        texts: list[str] = []
-
-        def prepare(passage: Any, index: int) -> Work[Scored, Scored]:
-            if not isinstance(passage, str):
-                raise InputError(f"is {type(passage).__name__}, not str", index=index, item="passage")
-            texts.append(passage)
-            return single(self._join(asked, self._content(passage, index, checked), index, checked))
-
-        found = self._gather(self._run(items, prepare, self._read, checked.max_batch_tokens), passages, progress)
-        self._warn(sum(truncated for _, truncated in found), len(found), checked)
-        order = best(np.array([score for score, _ in found]), len(found) if top_k is None else top_k)
-        return [Ranked(i, found[i][0], texts[i], found[i][1]) for i in order.tolist()]
+        request = RerankRequest(checked, self._encoder.content(query, None, checked, "the query"))
+        results = self._rank(items, request, passages, progress)
+        order = best(np.array([result.score for result in results]), len(results) if top_k is None else top_k)
+        return [results[number] for number in order.tolist()]
 
     def score(
         self,
@@ -115,19 +123,39 @@ class Reranker(Engine):
             InputError: naming the pair or option that cannot be used.
             LimitError: for a pair that is too long.
         """
-        checked = self._check(self._tokenizer.pair.num_special_tokens, **options)
+        request = RerankRequest(self._checked(options))
+        results = self._rank(iterate(pairs, "score([(query, passage)])"), request, pairs, progress)
+        return np.array([result.score for result in results], np.float32)
 
-        def prepare(item: Any, index: int) -> Work[Scored, Scored]:
+    def _checked(self, options: TextOptions) -> CheckedOptions:
+        """Check the options of a call."""
+        self._check_usable()
+        return CheckedOptions.read(options, self._limits, self._tokenizer.pair.num_special_tokens)
+
+    def _rank(
+        self, items: Iterable[Any], request: RerankRequest, source: object, progress: Progress | None
+    ) -> list[Ranked]:
+        """Return the score of each item, and warn of those that were cut."""
+        results = self._collect(self._run(items, request), source, progress)
+        truncated = sum(result.truncated for result in results)
+        self._warn_truncated(truncated, len(results), request.options.max_tokens)
+        return results
+
+    def _tokenize(self, item: Any, index: int, request: RerankRequest) -> PassageItem:
+        """Turn a passage and the query, or a pair of texts, into a row."""
+        if request.query is None:
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 raise InputError(f"text {index} is {type(item).__name__}, not a pair of two texts")
-            return single(self._pair(item[0], item[1], index, checked))
+            return PassageItem(index, (self._encoder.pair(item[0], item[1], index, request.options),), item[1])
+        if not isinstance(item, str):
+            raise InputError(f"is {type(item).__name__}, not str", index=index, item="passage")
+        ids = self._encoder.content(item, index, request.options)
+        return PassageItem(index, (self._encoder.joined(request.query, ids, index, request.options),), item)
 
-        items = iterate(pairs, "score([(query, passage)])")
-        parts = self._run(items, prepare, self._read, checked.max_batch_tokens)
-        found = self._gather(parts, pairs, progress)
-        self._warn(sum(truncated for _, truncated in found), len(found), checked)
-        return np.array([score for score, _ in found], np.float32)
-
-    def _read(self, row: Row, parts: tuple[Floats, ...]) -> Scored:
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: RerankRequest) -> float:
         """Turn the logits of a row into a score."""
-        return self._score(parts[0]), row.truncated
+        return self._score(outputs[0])
+
+    def _finish(self, work: PassageItem, values: list[float], request: RerankRequest) -> Ranked:
+        """Return the passage with its score."""
+        return Ranked(work.index, values[0], work.text, work.rows[0].truncated)

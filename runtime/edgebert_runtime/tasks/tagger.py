@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.character_spans import original_offsets, trim_to_graphemes
-from edgebert_runtime.inputs.validation import check_choice, check_text, iterate, refuse
+from edgebert_runtime.inputs.validation import Errors, check_choice, check_text, iterate, refuse
 from edgebert_runtime.task_specs import TAG
-from edgebert_runtime.tasks.engine import Engine, Floats, Progress
-from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS, Found, Judged, find, judge, read_scheme, stitch
-from edgebert_runtime.tasks.requests import Options, Row, TextOptions, Work
+from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.entity_aggregation import (
+    AGGREGATIONS,
+    TokenLabels,
+    TokenSpan,
+    aggregate_entities,
+    merge_windows,
+    predict_labels,
+    read_scheme,
+)
+from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.text_encoder import token_windows
+from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Aggregation = Literal["simple", "none", "first", "max"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,25 @@ class Entity:
     text: str
 
 
-class Tagger(Engine):
+@dataclass(frozen=True)
+class TagRequest(Request):
+    """A call, checked."""
+
+    aggregation: str
+    stride: int | None
+
+
+@dataclass(frozen=True)
+class TagItem(WorkItem):
+    """A text as it was given, as it was tokenized, its tokens (``tokenizers.Encoding``), and their windows."""
+
+    text: str
+    tokenized: str
+    tokens: Any
+    windows: Sequence[tuple[int, int]]
+
+
+class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
     """Entities. ``labels`` are the names of what a token can be, prefixes such as ``B-`` included.
 
     Raises:
@@ -40,104 +71,105 @@ class Tagger(Engine):
 
     tasks = (TAG,)
 
-    def _setup(self) -> None:
-        """Read the settings."""
-        self.labels = self._labels()
+    def _read_settings(self) -> None:
+        """Read the labels, and where a text starts in a row."""
+        self.labels = self._label_names()
         self._scheme = read_scheme(self.labels)
+        (self._text_start,) = self._tokenizer.single.starts(0)
 
     def tag(
         self,
         texts: Iterable[str],
         *,
-        aggregation: str = "simple",
+        aggregation: Aggregation = "simple",
         stride: int | None = None,
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> list[list[Entity]]:
         """Return the entities of each text, in the order of the text.
 
-        ``aggregation`` is ``none`` for an entity a token, with the prefix of its label; ``simple`` to join tokens by
-        their labels; ``first`` or ``max`` to give each word of the tokenizer the label of its first token, or of its
-        surest, and then join words. An entity's score is the mean of its parts'. What is outside of all entities is
-        not returned: label ``O``, or ``original`` for an ELECTRA discriminator.
+        ``aggregation="none"`` makes each token an entity, with the prefix of its label. ``simple`` joins tokens by
+        their labels. ``first`` and ``max`` give each word of the tokenizer the label of its first token, or of its
+        surest, and then join words. An entity's score is the mean of its parts'. Tokens outside of all entities are
+        left out: label ``O``, or ``original`` for an ELECTRA discriminator.
 
-        A text is never cut: a longer one is computed in windows of ``max_tokens`` that share ``stride`` tokens (None:
-        a quarter of a window, at most 128), and each token is judged where it stands farthest from an edge.
+        A text is never cut. A longer one is computed in windows of ``max_tokens`` that share ``stride`` tokens (None:
+        a quarter of a window, at most 128). Each token gets its label where it stands farthest from an edge.
         A text without tokens has no entities. :class:`TextOptions` are the other options.
 
         Raises:
             InputError: naming the text or option that cannot be used.
             LimitError: for a text that is too long.
         """
-        return self._gather(self._tag(texts, aggregation, stride, "tag([text])", options), texts, progress)
+        request = self._request(aggregation, stride, options)
+        return self._collect(self._run(iterate(texts, "tag([text])"), request), texts, progress)
 
     def stream(
         self,
         texts: Iterable[str],
         *,
-        aggregation: str = "simple",
+        aggregation: Aggregation = "simple",
         stride: int | None = None,
         **options: Unpack[TextOptions],
     ) -> Iterator[list[Entity]]:
-        """Yield what :meth:`tag` returns, a text after the other, reading at most two windows of 512 texts ahead."""
-        parts = self._tag(texts, aggregation, stride, "stream([text])", options)
-        return (entities for part in parts for entities in part)
+        """Yield the entities of one text after the other, reading at most two windows of 512 texts ahead."""
+        windows = self._run(iterate(texts, "stream([text])"), self._request(aggregation, stride, options))
+        return (entities for results in windows for entities in results)
 
-    def _tag(
-        self, texts: Iterable[str], aggregation: str, stride: int | None, example: str, given: TextOptions
-    ) -> Iterator[list[list[Entity]]]:
-        """Yield the entities of some texts after the other."""
-        options = self._check(**given)
+    def _request(self, aggregation: str, stride: int | None, options: TextOptions) -> TagRequest:
+        """Check the options of a call."""
+        self._check_usable()
+        checked = CheckedOptions.read(options, self._limits, self._tokenizer.num_special_tokens)
         check_choice("aggregation", aggregation, AGGREGATIONS)
+        token_windows(0, checked.max_tokens - self._tokenizer.num_special_tokens, stride)
+        return TagRequest(checked, aggregation, stride)
+
+    def _tokenize(self, item: object, index: int, request: TagRequest) -> TagItem:
+        """Turn a text into a row for each of its windows; a text without tokens has none."""
+        tokenized = checked_text(item, index, request.options.encoding_errors)
         template = self._tokenizer.single
-        room = options.max_tokens - template.num_special_tokens
-        self._windows(0, room, stride)
-        (lead,) = template.starts(0)
+        tokens = self._tokenizer.content(tokenized)
+        windows = token_windows(
+            len(tokens.ids), request.options.max_tokens - template.num_special_tokens, request.stride
+        )
+        ids = tokens.ids
+        rows = [ModelInput(template.join(ids[start:end]).ids) for start, end in windows] if ids else []
+        return TagItem(index, rows, str(item), tokenized, tokens, windows)
 
-        def prepare(item: object, index: int) -> Work[Judged, list[Entity]]:
-            read = readable(item, index, options)
-            tokens = self._tokenizer.content(read)
-            ids = tokens.ids
-            if not ids:
-                return Work([], lambda _: [])
-            places = self._windows(len(ids), room, stride)
+    def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: TagRequest) -> TokenLabels:
+        """Return the label of each token of a row, special ones left out."""
+        start, length = self._text_start, len(row.ids) - self._tokenizer.num_special_tokens
+        return predict_labels(outputs[0][start : start + length])
 
-            def finish(found: list[Judged]) -> list[Entity]:
-                judged = found[0] if len(found) == 1 else stitch(places, found)
-                entities = find(judged, self._scheme, aggregation, lambda: tokens.word_ids)
-                return locate(entities, tokens.offsets, str(item), read) if entities else []
-
-            return Work([Row(template.join(ids[start:end]).ids) for start, end in places], finish)
-
-        def read_row(row: Row, parts: tuple[Floats, ...]) -> Judged:
-            return judge(parts[0][lead : lead + len(row.ids) - template.num_special_tokens])
-
-        return self._run(iterate(texts, example), prepare, read_row, options.max_batch_tokens)
+    def _finish(self, work: TagItem, values: list[TokenLabels], request: TagRequest) -> list[Entity]:
+        """Join the labels of all windows to entities."""
+        if not values:
+            return []
+        labels = values[0] if len(values) == 1 else merge_windows(work.windows, values)
+        spans = aggregate_entities(labels, self._scheme, request.aggregation, work.tokens)
+        return locate(spans, work) if spans else []
 
 
-def readable(item: object, index: int, options: Options) -> str:
+def checked_text(item: object, index: int, errors: Errors) -> str:
     """Return a text that can be tokenized.
 
     Raises:
-        InputError: for token ids, which have no characters, and for whatever else is no text.
+        InputError: for token ids, which have no characters, and for anything else that is no text.
     """
     if isinstance(item, str):
-        return check_text(item, index, options.errors)
+        return check_text(item, index, errors)
     if isinstance(item, (list, tuple, np.ndarray)):
         raise InputError(f"text {index} is {type(item).__name__}: entities are places in a text, give it as one str")
     raise refuse(item, index)
 
 
-def locate(entities: Iterable[Found], offsets: Sequence[tuple[int, int]], text: str, read: str) -> list[Entity]:
-    """Say where in ``text`` entities stand, given the ``offsets`` of tokens in what was ``read`` of it.
-
-    An entity of nothing but white space is none.
-    """
-    origin = original_offsets(text, read)
-    located = []
-    for name, score, first, last in entities:
-        start, end = trim_to_graphemes(read, offsets[first][0], offsets[last][1])
+def locate(spans: Iterable[TokenSpan], work: TagItem) -> list[Entity]:
+    """Return the characters of entities in the text as it was given. One of white space only is left out."""
+    offsets, origin = work.tokens.offsets, original_offsets(work.text, work.tokenized)
+    entities = []
+    for name, score, first, last in spans:
+        start, end = trim_to_graphemes(work.tokenized, offsets[first][0], offsets[last][1])
         if start < end:
             start, end = origin[start], origin[end]
-            located.append(Entity(name, score, start, end, text[start:end]))
-    return located
+            entities.append(Entity(name, score, start, end, work.text[start:end]))
+    return entities

@@ -1,21 +1,55 @@
-"""What engines that write text share: the options of a search, and the results of what it finds."""
+"""The base of the engines of generative models: options of a search, token ids to text, results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.inputs.tokenizer import Tokenizer
-from edgebert_runtime.inputs.validation import check_whole
+from edgebert_runtime.inputs.validation import Errors, check_choice
 from edgebert_runtime.tasks.engine import Engine
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The options of a search by keyword: those of :class:`~edgebert_runtime.generation.Options`.
+
+    They have the names of transformers' ``generate``. None is the same as leaving an option out of the call and out of
+    the bundle. ``num_return_sequences`` is a parameter of its own, as it decides the type of the result.
+    """
+
+    max_new_tokens: int | None
+    min_new_tokens: int | None
+    max_length: int | None
+    min_length: int | None
+    num_beams: int | None
+    length_penalty: float | None
+    early_stopping: bool | Literal["never"] | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    seed: int | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    forced_bos_token_id: int | None
+    forced_eos_token_id: int | Sequence[int] | None
+    suppress_tokens: int | Sequence[int] | None
+    begin_suppress_tokens: int | Sequence[int] | None
+    prefix_allowed_tokens_fn: Callable[[int, list[int]], Iterable[int]] | None
+    stop: str | Sequence[str] | None
+    eos_token_id: int | Sequence[int] | None
+    pad_token_id: int | None
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What continues a prompt, or translates a text.
+    """A continuation of a prompt, or a translation of a text.
 
     ``text`` is the new text only, or the whole translation. ``tokens`` and ``token_logprobs``, ``score`` and
     ``finish_reason`` are those of :class:`~edgebert_runtime.generation.Hypothesis`.
@@ -28,36 +62,62 @@ class Generation:
     finish_reason: FinishReason
 
 
-class Writer(Engine):
-    """An engine that writes texts token by token. ``decoding`` are the bundle's own options of the search."""
+class TextGenerationEngine(Engine):
+    """An engine that generates text token by token.
 
-    def _setup(self) -> None:
+    ``decoding`` are the bundle's own options of the search. Those of a call go before.
+    """
+
+    decoding: dict[str, Any]
+
+    def _read_settings(self) -> None:
         """Read the bundle's options."""
-        self.decoding: dict[str, Any] = dict(self.bundle.manifest.decoding)
+        self.decoding = dict(self.bundle.manifest.decoding)
         Options.read({"max_new_tokens": 1, **self.decoding})
 
-    def _writing(self) -> Tokenizer:
-        """Return the tokenizer of the texts that are written."""
+    def _check_call(self, encoding_errors: Errors) -> None:
+        """Make sure that the engine can be used, and check the option that all methods take.
+
+        Raises:
+            EdgebertError: if the engine is closed, or was loaded in another process.
+            InputError: naming the option.
+        """
+        self._check_usable()
+        check_choice("encoding_errors", encoding_errors, ("strict", "replace"))
+
+    def _search_options(
+        self, encoding_errors: Errors, count: int | None, options: dict[str, Any], defaults: dict[str, Any]
+    ) -> Options:
+        """Check a call. Return its options of a search for ``count`` results, on top of the bundle's and ``defaults``.
+
+        Raises:
+            InputError: naming the option.
+        """
+        self._check_call(encoding_errors)
+        own = {name: value for name, value in self.decoding.items() if name != "num_return_sequences"}
+        if count is not None:
+            options = {**options, "num_return_sequences": count}
+        return Options.read({**defaults, **own}, **options)
+
+    def _target_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer of generated text."""
         return self._tokenizer
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens left out."""
-        text: str = self._writing().inner.decode(list(ids), skip_special_tokens=True)
+        text: str = self._target_tokenizer().inner.decode(list(ids), skip_special_tokens=True)
         return text
 
-    def _generation(self, found: Hypothesis, options: Options, before: Sequence[int] = ()) -> Generation:
-        """Turn what a search found after the tokens ``before`` into a result."""
-        text = read_text(found, lambda ids: self._decode([*before, *ids]), options.stop)
-        return Generation(text, found.tokens, found.token_logprobs, found.score, found.finish_reason)
-
-
-def check_budget(asked: int | None, default: int) -> int:
-    """Return the tokens of a batch."""
-    return default if asked is None else check_whole("max_batch_tokens", asked, 1, None)
+    def _generation(self, hypothesis: Hypothesis, options: Options, prefix: Sequence[int] = ()) -> Generation:
+        """Turn a hypothesis into a result whose text begins with the tokens ``prefix``."""
+        text = read_text(hypothesis, lambda ids: self._decode([*prefix, *ids]), options.stop)
+        return Generation(
+            text, hypothesis.tokens, hypothesis.token_logprobs, hypothesis.score, hypothesis.finish_reason
+        )
 
 
 def check_stream(options: Options) -> None:
-    """Refuse what has no text before its end.
+    """Refuse options whose text is known at the end only.
 
     Raises:
         InputError: naming the option.
@@ -68,15 +128,15 @@ def check_stream(options: Options) -> None:
         raise InputError(f"num_beams={options.num_beams} cannot be streamed; leave it out")
 
 
-def pieces(steps: Iterator[Step]) -> Iterator[str]:
+def text_pieces(steps: Iterator[Step]) -> Iterator[str]:
     """Yield the text of the only row while it comes."""
     for step in steps:
         if step.pieces[0]:
             yield step.pieces[0]
 
 
-def numbered(options: Options, numbers: Sequence[int]) -> Options:
-    """Let the caller's function over allowed tokens see the numbers that the rows of a batch have in the whole call."""
+def with_call_numbers(options: Options, numbers: Sequence[int]) -> Options:
+    """Give ``prefix_allowed_tokens_fn`` the number of a prompt in the whole call, not that of its row in the batch."""
     allowed = options.prefix_allowed_tokens_fn
     if allowed is None:
         return options

@@ -227,7 +227,7 @@ def fake_translator(folder: Path, **options: Any) -> Translator:
 
 def sessions(engine: Translator) -> tuple[Encoder, Decoder]:
     """Return the sessions of a fake engine."""
-    encoder, decoder = engine._workers.session, engine._decoder
+    encoder, decoder = engine._session, engine._decoder
     assert isinstance(encoder, Encoder)
     assert isinstance(decoder, Decoder)
     return encoder, decoder

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgebert_runtime import Answer, Answerer
 from edgebert_runtime.inputs.character_spans import plan_windows, trim_to_graphemes
-from edgebert_runtime.tasks.answer_spans import normalizer, read_words, search
+from edgebert_runtime.tasks.answer_spans import best_spans, log_normalizer, read_words
 from tests.runtime.fakes import KINDS, RowSession, both, make_answerer
 from tests.support.work import lines_run
 
@@ -30,7 +30,7 @@ def search_everything(
     for first, last in windows:
         row = engine._tokenizer.pair.join(asked, tokens.ids[first:last]).ids
         at = engine._tokenizer.pair.starts(len(asked), last - first)[1]
-        tables.append(np.stack(engine._workers.session.compute(row), 1)[[0, *range(at, at + last - first)]])  # type: ignore[attr-defined]
+        tables.append(np.stack(engine._session.compute(row), 1)[[0, *range(at, at + last - first)]])  # type: ignore[attr-defined]
     total = sum(np.exp(table.astype(np.float64)).sum(0) for table in tables)
     tables = [np.exp(table.astype(np.float64)) / total for table in tables]
     found = {(0, 0): min(float(table[0, 0] * table[0, 1]) for table in tables)} if impossible else {}
@@ -101,7 +101,7 @@ def test_equal_scores_keep_the_order_of_the_context(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
 def test_blank_texts_have_no_answer(engine: Answerer, blank: str) -> None:
-    rows: list[Any] = engine._workers.session.rows  # type: ignore[attr-defined]
+    rows: list[Any] = engine._session.rows  # type: ignore[attr-defined]
     rows.clear()
     for pair in ((blank, "the cat"), ("the cat", blank), (blank, blank)):
         assert engine.answer(*pair, top_k=3) == []
@@ -118,14 +118,14 @@ def test_many_spans_in_one_word_do_not_crowd_out_others() -> None:
         "x" * count + " b c", [*[0] * count, 1, 2], [*((i, i + 1) for i in range(count)), (41, 42), (43, 44)]
     )
     side = np.array([0.0, *[9.0] * count, 1.0, 2.0])
-    found = search([(0, count + 2)], [(side, side)], words, 5, 15)
+    found = best_spans([(0, count + 2)], [(side, side)], words, 5, 15)
     assert [(span.start, span.end) for span in found] == [(0, 40), (0, 44), (0, 42), (43, 44), (41, 44)]
 
 
 def test_an_equal_span_of_a_later_window_may_stand_before() -> None:
     words = read_words("a b c d e f", list(range(6)), [(2 * i, 2 * i + 1) for i in range(6)])
     starts = (np.array([0.0, 0, 0, 0, 1]), np.array([0.0, 1, 0, 0, 0]))
-    found = search([(0, 4), (2, 6)], [(start, np.zeros(5)) for start in starts], words, 1, 1)
+    found = best_spans([(0, 4), (2, 6)], [(start, np.zeros(5)) for start in starts], words, 1, 1)
     assert [(span.start, span.end) for span in found] == [(4, 5)]
 
 
@@ -136,7 +136,8 @@ def test_the_work_of_thirty_windows_is_a_few_thousand_lines() -> None:
         "x " * windows[-1][1], list(range(windows[-1][1])), [(2 * i, 2 * i + 1) for i in range(windows[-1][1])]
     )
     sides = [(rng.normal(0, 3, 1 + end - start), rng.normal(0, 3, 1 + end - start)) for start, end in windows]
-    best = search(windows, sides, words, 5, 15)
+    best = best_spans(windows, sides, words, 5, 15)
     assert len(best) == 5
-    assert best[0].badness + normalizer(sides) > 0
-    assert lines_run(lambda: (search(windows, sides, words, 5, 15), normalizer(sides))) < 8000  # of 7,808 tokens
+    assert best[0].negative_score + log_normalizer(sides) > 0
+    work = lines_run(lambda: (best_spans(windows, sides, words, 5, 15), log_normalizer(sides)))
+    assert work < 8000  # of 7,808 tokens

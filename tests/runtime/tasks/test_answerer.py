@@ -203,7 +203,7 @@ def test_replaced_surrogates_do_not_move_spans(tmp_path: Path) -> None:
     berlin = wordpiece().get_vocab()["berlin"]
     engine = make_answerer(tmp_path, planted(berlin, berlin))
     context = "\ud83d\ude00 \ud800 berlin \udfff"
-    (answer,) = engine.answer("in \ud800?", context, errors="replace")
+    (answer,) = engine.answer("in \ud800?", context, encoding_errors="replace")
     assert answer.text == context[answer.start : answer.end] == "berlin"
     with pytest.raises(InputError, match=r"the context of question 0 has the lone surrogate U\+D83D at character 0"):
         engine.answer("in", context)

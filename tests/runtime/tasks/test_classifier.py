@@ -21,7 +21,7 @@ import edgebert_runtime
 from edgebert.checkpoints import open_checkpoint
 from edgebert_runtime import Bundle, Classifier
 from edgebert_runtime.errors import BundleError, InputError, LimitError
-from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.batch_pipeline import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 TEXTS = ["the cat sat on a mat.", "", " ", "the dog ran", "cat and dog in rain and rain", "[SEP] é 日 zzz", "a" * 500]
@@ -256,7 +256,7 @@ def test_bad_options_are_named(engine: Classifier, value: Any) -> None:
             engine.stream(["the"], **{name: value})
     with pytest.raises(InputError, match="max_tokens=3 leaves no room beside 3 special tokens"):
         engine.classify(["the"], ["a"], max_tokens=3)
-    with pytest.raises(TypeError, match="batch_size"):
+    with pytest.raises(InputError, match="option 'batch_size' is not known"):
         engine.classify(["the"], batch_size=8)  # type: ignore[call-arg]
 
 
@@ -268,7 +268,7 @@ def test_strange_texts(engine: Classifier) -> None:
 
 
 def test_lone_surrogates_can_be_replaced(engine: Classifier) -> None:
-    found, expected = engine.classify(["bad\ud800", "bad\ufffd"], ["\udc00", "\ufffd"], errors="replace")
+    found, expected = engine.classify(["bad\ud800", "bad\ufffd"], ["\udc00", "\ufffd"], encoding_errors="replace")
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 

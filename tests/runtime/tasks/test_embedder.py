@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import BundleError, EdgebertError, ForkError, InputError, LimitError
-from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.batch_pipeline import WINDOW
 
 TEXTS = ["the cat sat on a mat.", "", "the dog ran", "cats running in rain and rain and rain", "日本 é", "xyz qqq"]
 WORD = st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz . ,".split())
@@ -84,7 +84,7 @@ def test_token_ids_stand_for_a_text(engine: Embedder) -> None:
 def test_padding_may_stand_anywhere(engine: Embedder) -> None:
     ids = [2, 5, 6, 7, 3]
     (expected,) = engine.embed([ids])
-    session = engine._workers.session
+    session = engine._session
     for places in ([0, 1, 2, 3, 4], [3, 4, 5, 6, 7], [0, 2, 3, 6, 7]):
         row, mask = np.full((2, 8), 9), np.zeros((2, 8), np.int64)
         row[0, places], mask[0, places] = ids, 1

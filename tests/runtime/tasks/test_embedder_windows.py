@@ -46,7 +46,7 @@ def test_equals_the_mean_by_hand(engine: Embedder, reference: Any, text: str, li
             return reference(row, torch.ones_like(row), torch.zeros_like(row))[0].numpy()
 
     stride = data.draw(st.integers(0, limit - 3))
-    result = engine.embed_detailed([text, "the cat"], windows="mean", stride=stride, max_tokens=limit)
+    result = engine.embed_detailed([text, "the cat"], long_texts="mean", stride=stride, max_tokens=limit)
     expected = by_hand(engine, encode, text, limit - 2, stride)
     np.testing.assert_allclose(result.vectors[0], expected, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(result.vectors[0]), 1, atol=1e-5)
@@ -56,18 +56,18 @@ def test_equals_the_mean_by_hand(engine: Embedder, reference: Any, text: str, li
 
 def test_short_texts_are_as_without_windows(engine: Embedder) -> None:
     texts = ["the cat", "", "the " * 14]
-    np.testing.assert_allclose(engine.embed(texts, windows="mean"), engine.embed(texts), atol=1e-6)
+    np.testing.assert_allclose(engine.embed(texts, long_texts="mean"), engine.embed(texts), atol=1e-6)
 
 
 def test_nothing_is_cut_and_nobody_warned(engine: Embedder, caplog: pytest.LogCaptureFixture) -> None:
     texts = ["the " * 100 + word for word in ("cat", "dog")]
     with caplog.at_level(logging.WARNING, logger="edgebert"):
-        first, second = engine.embed(texts, windows="mean")
+        first, second = engine.embed(texts, long_texts="mean")
     assert not caplog.records
     assert not np.allclose(first, second)
-    engine.embed(texts, windows="mean", truncate=False)
-    streamed = list(engine.stream(iter(texts), windows="mean", stride=4))
-    np.testing.assert_allclose(streamed, engine.embed(texts, windows="mean", stride=4), atol=1e-6)
+    engine.embed(texts, long_texts="mean", truncate=False)
+    streamed = list(engine.stream(iter(texts), long_texts="mean", stride=4))
+    np.testing.assert_allclose(streamed, engine.embed(texts, long_texts="mean", stride=4), atol=1e-6)
 
 
 def test_a_bundle_that_does_not_normalize_gives_the_mean_itself(engine: Embedder, tmp_path: Any) -> None:
@@ -81,26 +81,26 @@ def test_a_bundle_that_does_not_normalize_gives_the_mean_itself(engine: Embedder
 
     fake = Embedder(Bundle.open(path), session=Lengths())
     # windows of 14, 14 and 2 tokens, with two special ones each
-    (vector,) = fake.embed(["the " * 30], windows="mean")
+    (vector,) = fake.embed(["the " * 30], long_texts="mean")
     np.testing.assert_allclose(vector, np.full(engine.dim, (14 * 16 + 14 * 16 + 2 * 4) / 30), rtol=1e-6)
 
 
 def test_token_ids_are_taken_as_they_are(engine: Embedder) -> None:
     ids = [2, *[5, 6, 7] * 8, 3]
-    np.testing.assert_allclose(engine.embed([ids], windows="mean"), engine.embed([ids]), atol=1e-6)
+    np.testing.assert_allclose(engine.embed([ids], long_texts="mean"), engine.embed([ids]), atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"windows": "max"}, "windows='max' is not one of mean"),
-        ({"windows": True}, "windows=True"),
-        ({"windows": "mean", "stride": 14}, "stride=14 is not between 0 and 13"),
-        ({"windows": "mean", "stride": -1}, "stride=-1"),
-        ({"windows": "mean", "stride": 1.5}, "stride=1.5 is not a whole number"),
-        ({"windows": "mean", "stride": True}, "stride=True is not a whole number"),
-        ({"windows": "mean", "stride": "8"}, "stride='8' is not a whole number"),
-        ({"stride": 3}, 'stride=3 has an effect with windows="mean" only'),
+        ({"long_texts": "max"}, "long_texts='max' is not one of truncate, mean"),
+        ({"long_texts": True}, "long_texts=True"),
+        ({"long_texts": "mean", "stride": 14}, "stride=14 is not between 0 and 13"),
+        ({"long_texts": "mean", "stride": -1}, "stride=-1"),
+        ({"long_texts": "mean", "stride": 1.5}, "stride=1.5 is not a whole number"),
+        ({"long_texts": "mean", "stride": True}, "stride=True is not a whole number"),
+        ({"long_texts": "mean", "stride": "8"}, "stride='8' is not a whole number"),
+        ({"stride": 3}, 'stride=3 has an effect with long_texts="mean" only'),
     ],
 )
 def test_bad_options_are_named(engine: Embedder, options: dict[str, Any], message: str) -> None:

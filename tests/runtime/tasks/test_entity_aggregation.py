@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime.inputs.character_spans import plan_windows
-from edgebert_runtime.tasks.entity_aggregation import ELECTRA, Part, find, group, judge, merge, read_scheme, stitch
+from edgebert_runtime.tasks.entity_aggregation import (
+    ELECTRA,
+    LabelledPiece,
+    aggregate_entities,
+    group,
+    merge,
+    merge_windows,
+    predict_labels,
+    read_scheme,
+)
+
+
+class Words(NamedTuple):
+    """Tokens with the number of the word of each."""
+
+    word_ids: list[int | None]
+
 
 KINDS = {"X": "BIESx", "Y": "biesy"}  # a letter for each label; plain labels continue like I
 LETTERS = {f"{prefix}-{kind}": letters[at] for kind, letters in KINDS.items() for at, prefix in enumerate("BIES")}
@@ -21,10 +37,10 @@ SCHEME = read_scheme(NAMES)
 ENTITY = re.compile("S|[BI]I*E?|E|s|[bi]i*e?|e")
 
 
-def parts(labels: list[str], scores: list[float] | None = None) -> list[Part]:
+def parts(labels: list[str], scores: list[float] | None = None) -> list[LabelledPiece]:
     scores = scores or [0.5] * len(labels)
     numbered = enumerate(zip(labels, scores, strict=True))
-    return [Part(NAMES.index(label), score, i, i) for i, (label, score) in numbered if label != "O"]
+    return [LabelledPiece(NAMES.index(label), score, i, i) for i, (label, score) in numbered if label != "O"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +111,7 @@ def test_group_makes_runs(keys: list[int | None]) -> None:
 def test_stitch_takes_the_window_farthest_from_an_edge(length: int, size: int, data: Any) -> None:
     windows = plan_windows(length, size, data.draw(st.integers(0, size - 1)))
     judged = [(np.full(end - start, i), np.full(end - start, i, np.float32)) for i, (start, end) in enumerate(windows)]
-    labels, scores = stitch(windows, judged)
+    labels, scores = merge_windows(windows, judged)
     for place in range(length):
         depths = []
         for start, end in windows:
@@ -106,7 +122,7 @@ def test_stitch_takes_the_window_farthest_from_an_edge(length: int, size: int, d
 
 def test_judge_gives_the_best_probability() -> None:
     logits = np.array([[0, 1, 2], [1000, -1000, 1000], [-5, -5, -6]], np.float32)
-    best, scores = judge(logits)
+    best, scores = predict_labels(logits)
     exact = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
     assert best.tolist() == [2, 0, 0]
     np.testing.assert_allclose(scores, (exact / exact.sum(1, keepdims=True)).max(1), rtol=1e-6)
@@ -118,7 +134,9 @@ def test_aggregations_of_words() -> None:
     words: list[int | None] = [0, 0, 1, 1, 2, 3]
 
     def run(aggregation: str) -> list[tuple[Any, ...]]:
-        return [tuple(found) for found in find((best, scores), read_scheme(names), aggregation, lambda: words)]
+        return [
+            tuple(found) for found in aggregate_entities((best, scores), read_scheme(names), aggregation, Words(words))
+        ]
 
     assert run("none") == [
         ("B-X", 0.5, 0, 0),
@@ -134,5 +152,5 @@ def test_aggregations_of_words() -> None:
 
 def test_of_equal_tokens_the_first_gives_its_word_the_label() -> None:
     judged = np.array([1, 2]), np.array([0.5, 0.5], np.float32)
-    found = find(judged, read_scheme(("O", "A", "B")), "max", lambda: [7, 7])
+    found = aggregate_entities(judged, read_scheme(("O", "A", "B")), "max", Words([7, 7]))
     assert [tuple(entity) for entity in found] == [("A", 0.5, 0, 1)]

@@ -124,11 +124,13 @@ def test_an_empty_prompt_starts_from_the_first_token(engine: Generator) -> None:
 
 
 @pytest.mark.parametrize("mode", ["greedy", "greedy with a penalty", "sampling"])
-@pytest.mark.parametrize("lookup", [False, True])
-def test_pieces_join_to_the_text(engine: Generator, mode: str, lookup: bool) -> None:
+@pytest.mark.parametrize("prompt_lookup", [False, True])
+def test_pieces_join_to_the_text(engine: Generator, mode: str, prompt_lookup: bool) -> None:
     for prompt in PROMPTS:
         whole = engine.generate([prompt], max_new_tokens=20, **MODES[mode])[0]
-        assert "".join(engine.stream(prompt, max_new_tokens=20, lookup=lookup, **MODES[mode])) == whole.text
+        assert (
+            "".join(engine.stream(prompt, max_new_tokens=20, prompt_lookup=prompt_lookup, **MODES[mode])) == whole.text
+        )
 
 
 class Counting:
@@ -146,11 +148,11 @@ class Counting:
 def counted(engine: Generator) -> Generator:
     if engine._graph.in_place:
         pytest.fail("only graphs that return their past run on a session of the caller's own")
-    return Generator(engine.bundle, session=Counting(engine._workers.session))
+    return Generator(engine.bundle, session=Counting(engine._session))
 
 
 def shapes(engine: Generator) -> list[Any]:
-    session: Any = engine._workers.session
+    session: Any = engine._session
     found = list(session.shapes)
     session.shapes.clear()
     return found
@@ -183,7 +185,7 @@ def test_lookup_takes_fewer_steps_where_text_repeats(counted: Generator) -> None
     again: dict[str, Any] = {"prefix_allowed_tokens_fn": lambda _row, tokens: [tokens[-len(prompt)]]}
     (expected,) = counted.generate([prompt], max_new_tokens=20, **again)  # repeats the prompt
     assert len(shapes(counted)) == 20
-    (found,) = counted.generate([prompt], max_new_tokens=20, lookup=True, **again)
+    (found,) = counted.generate([prompt], max_new_tokens=20, prompt_lookup=True, **again)
     assert found.tokens == expected.tokens
     assert len(shapes(counted)) < 10
 
@@ -197,7 +199,7 @@ def test_lookup_changes_nothing(engine: Generator, words: list[str], penalty: fl
     text = " ".join(words)
     options: dict[str, Any] = {"max_new_tokens": 24, "repetition_penalty": penalty}
     (plain,) = engine.generate([text], **options)
-    (guessed,) = engine.generate([text], lookup=True, **options)
+    (guessed,) = engine.generate([text], prompt_lookup=True, **options)
     assert guessed.tokens == plain.tokens
     np.testing.assert_allclose(guessed.token_logprobs, plain.token_logprobs, atol=1e-4)
 
@@ -265,7 +267,7 @@ def test_the_context_ends(engine: Generator) -> None:
         ({"top_k": 5}, "top_k=5 has no effect without do_sample"),
         ({"temprature": 1.0}, "did you mean temperature"),
         ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
-        ({"lookup": True, "num_beams": 2}, "lookup guesses for one sequence"),
+        ({"prompt_lookup": True, "num_beams": 2}, "prompt_lookup guesses for one sequence"),
     ],
 )
 def test_options_that_cannot_be(engine: Generator, options: dict[str, Any], message: str) -> None:

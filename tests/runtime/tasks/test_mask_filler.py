@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert_runtime import Bundle, Filling, MaskFiller
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.batch_pipeline import WINDOW
 from tests.runtime.conftest import Logits, Tiny, changed, scripted
 from tests.support.tiny import VOCAB as VOCABULARY
 
@@ -65,11 +65,13 @@ def test_ids_are_those_of_transformers(filler: MaskFiller, theirs: Any, text: st
     text = text.replace("MASK", filler.mask_token)
     expected = theirs(text)["input_ids"]
     assume(len(expected) <= filler.max_tokens)  # what happens to longer ones is not transformers' to say
-    row, source, spans = filler._masked(text, 0, filler._check())
+    work = filler._tokenize(text, 0, filler._request(1, None, {}))
+    (row,) = work.rows
     assert list(row.ids) == expected
-    assert [row.ids[place] for place in row.chosen] == [theirs.mask_token_id] * text.count(filler.mask_token)
-    assert source == text
-    assert {source[start:end] for start, end in spans} == {filler.mask_token}
+    assert [row.ids[position] for position in row.logits_indices] == [theirs.mask_token_id] * len(work.masks)
+    assert len(work.masks) == text.count(filler.mask_token)
+    assert work.text == text
+    assert {work.text[start:end] for start, end in work.masks} == {filler.mask_token}
 
 
 def test_fillings_are_those_of_transformers(kind: Tiny, filler: MaskFiller, theirs: Any) -> None:

@@ -82,7 +82,7 @@ def test_strange_texts(engine: MaskFiller) -> None:
         for one in found[0]:
             assert one.text.endswith(text)
             assert 0 <= one.start <= one.end == len(one.text) - len(text)
-    damaged, repaired = engine.fill(["\ud800 [MASK]", "\ufffd [MASK]"], errors="replace")
+    damaged, repaired = engine.fill(["\ud800 [MASK]", "\ufffd [MASK]"], encoding_errors="replace")
     assert [one.text for one in damaged[0]] == [one.text for one in repaired[0]]
 
 

@@ -156,7 +156,9 @@ def test_strange_texts(engine: MultipleChoice) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "👩‍👩‍👧", "שלום", "x" * 100_000]
     found = engine.choose_many([(prompt, strange) for prompt in strange])
     assert [len(choices) for choices in found] == [len(strange)] * len(strange)
-    damaged, repaired = engine.choose_many([("\ud800", ["\udc00", "a"]), ("\ufffd", ["\ufffd", "a"])], errors="replace")
+    damaged, repaired = engine.choose_many(
+        [("\ud800", ["\udc00", "a"]), ("\ufffd", ["\ufffd", "a"])], encoding_errors="replace"
+    )
     np.testing.assert_allclose([one.score for one in damaged], [one.score for one in repaired], atol=1e-6)
     assert {one.text for one in damaged} == {"\udc00", "a"}
 

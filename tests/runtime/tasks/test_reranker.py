@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert_runtime import Bundle, Reranker
 from edgebert_runtime.errors import BundleError, InputError, LimitError
-from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.batch_pipeline import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 QUERY = "the cat sat on a mat"
@@ -222,7 +222,7 @@ def test_strange_texts(engine: Reranker) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "\u202e\u200d\ufeff", "👩‍👩‍👧", "שלום", "x" * 100_000]
     for query in strange:
         assert all(0 < one.score < 1 for one in engine.rerank(query, strange))
-    damaged, repaired = engine.score([("a\ud800", "\udc00"), ("a\ufffd", "\ufffd")], errors="replace")
+    damaged, repaired = engine.score([("a\ud800", "\udc00"), ("a\ufffd", "\ufffd")], encoding_errors="replace")
     assert damaged == repaired
 
 

@@ -60,7 +60,7 @@ def test_bad_texts_are_named(tagger: Tagger, texts: Any, message: str) -> None:
         ({"max_tokens": 2}, "leaves no room beside 2 special tokens"),
         ({"max_tokens": 65}, "max_tokens=65 is not between 1 and 64"),
         ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
-        ({"errors": "ignore"}, "errors='ignore'"),
+        ({"encoding_errors": "ignore"}, "encoding_errors='ignore'"),
         ({"truncate": 1}, "truncate=1"),
     ],
 )
@@ -72,9 +72,9 @@ def test_bad_options_of_tags_are_named(tagger: Tagger, options: dict[str, Any], 
 
 
 def test_unknown_options_are_refused(tagger: Tagger, answerer: Answerer) -> None:
-    with pytest.raises(TypeError, match="aggregation_strategy"):
+    with pytest.raises(InputError, match="option 'aggregation_strategy' is not known"):
         tagger.tag(["the"], aggregation_strategy="simple")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="doc_stride"):
+    with pytest.raises(InputError, match="option 'doc_stride' is not known"):
         answerer.answer("the", "cat", doc_stride=8)  # type: ignore[call-arg]
 
 
@@ -98,7 +98,7 @@ def test_unknown_options_are_refused(tagger: Tagger, answerer: Answerer) -> None
         ({"max_tokens": 3}, "leaves no room beside 3 special tokens"),
         ({"max_tokens": 65}, "max_tokens=65"),
         ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
-        ({"errors": "ignore"}, "errors='ignore'"),
+        ({"encoding_errors": "ignore"}, "encoding_errors='ignore'"),
     ],
 )
 def test_bad_options_of_answers_are_named(answerer: Answerer, options: dict[str, Any], message: str) -> None:

@@ -18,7 +18,7 @@ from transformers import BertForTokenClassification, PreTrainedTokenizerFast, pi
 import edgebert_runtime
 from edgebert_runtime import Answerer, Bundle, Tagger
 from edgebert_runtime.errors import BundleError
-from edgebert_runtime.tasks.answer_spans import normalizer, read_words, search
+from edgebert_runtime.tasks.answer_spans import best_spans, log_normalizer, read_words
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
 
 TEXTS = ["the cat  sat on Zé mat.", "", "日本 é dog?", "sun moon running in [rain] " * 9, "xyzzy", "Cafe\u0301 the"]
@@ -98,11 +98,13 @@ def test_answers_of_the_reference(tiny: Callable[..., Any], model_type: str, con
         sides.append((one[kept], other[kept]))
         windows.append((start, start + len(window.ids)))
     words = read_words(context, content.word_ids, content.offsets)
-    expected = search(windows, sides, words, 4, 9)
+    expected = best_spans(windows, sides, words, 4, 9)
     found = engine.answer(question, context, top_k=4, max_answer_tokens=9, stride=0, max_tokens=LIMIT)
     assert [(answer.start, answer.end) for answer in found] == [(span.start, span.end) for span in expected]
     np.testing.assert_allclose(
-        [answer.score for answer in found], np.exp([-span.badness - normalizer(sides) for span in expected]), rtol=1e-3
+        [answer.score for answer in found],
+        np.exp([-span.negative_score - log_normalizer(sides) for span in expected]),
+        rtol=1e-3,
     )
     assert all(answer.text == context[answer.start : answer.end] for answer in found)
 

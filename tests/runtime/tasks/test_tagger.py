@@ -16,8 +16,9 @@ from transformers import BertConfig, BertForTokenClassification, PreTrainedToken
 
 from edgebert_runtime import Entity, Tagger
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError
-from edgebert_runtime.tasks.engine import WINDOW
+from edgebert_runtime.tasks.batch_pipeline import WINDOW
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
+from edgebert_runtime.tasks.tagger import Aggregation
 from tests.runtime.fakes import KINDS, RowSession, fake_bundle, random_logits, wordpiece
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -99,7 +100,7 @@ def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Tagger:
 @given(text=TEXT)
 @example("the cat  sat ON catting parisxq. Ünder-cat's")
 @settings(PROPERTY, max_examples=25)
-def test_equals_the_pipeline_of_transformers(ours: Tagger, theirs: Any, aggregation: str, text: str) -> None:
+def test_equals_the_pipeline_of_transformers(ours: Tagger, theirs: Any, aggregation: Aggregation, text: str) -> None:
     (found,) = ours.tag([text], aggregation=aggregation)
     expected = theirs(text, aggregation_strategy=aggregation) if text.strip() else []
     key = "entity" if aggregation == "none" else "entity_group"
@@ -124,7 +125,7 @@ def test_a_word_with_dropped_accents_is_a_word(tmp_path: Path, ours: Tagger, the
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_strange_texts(tmp_path: Path, session: RowSession, kind: str, aggregation: str) -> None:
+def test_strange_texts(tmp_path: Path, session: RowSession, kind: str, aggregation: Aggregation) -> None:
     engine = make(tmp_path, session, tokenizer=KINDS[kind](), limits=(512, 512))
     found = engine.tag(STRANGE, aggregation=aggregation)
     assert len(found) == len(STRANGE)
@@ -157,7 +158,7 @@ def test_spans_are_those_of_the_source(tmp_path: Path) -> None:
 def test_replaced_surrogates_do_not_move_spans(tmp_path: Path) -> None:
     engine = make(tmp_path, by_id({wordpiece().get_vocab()["berlin"]: 1}))
     for text in ("\ud800 berlin", "\ud83d\ude00 berlin \udfff", "\ud83d\ude00\ud83d \ude00berlin"):
-        (found,) = engine.tag([text], errors="replace")
+        (found,) = engine.tag([text], encoding_errors="replace")
         assert spans(found) == [("PER", "berlin")]
         assert text[found[0].start : found[0].end] == "berlin"
         with pytest.raises(InputError, match=r"text 1 has the lone surrogate U\+D8"):

@@ -205,7 +205,7 @@ def test_a_stream_needs_no_beams(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="num_beams=2 cannot be streamed"):
         engine.stream("a", num_beams=2)
     with pytest.raises(InputError, match="num_return_sequences=2 cannot be streamed"):
-        engine.stream("a", do_sample=True, num_return_sequences=2)
+        engine.stream("a", do_sample=True, num_return_sequences=2)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("stop", [None, "mat", " and", "x"])
@@ -302,7 +302,7 @@ def test_progress_counts_texts(engine: Translator) -> None:
         ({"temprature": 1.0}, "did you mean temperature"),
         ({"decoder_start_token_id": 3}, "option 'decoder_start_token_id' is not known"),
         ({"max_batch_tokens": 0}, "max_batch_tokens=0"),
-        ({"errors": "ignore"}, "errors='ignore'"),
+        ({"encoding_errors": "ignore"}, "encoding_errors='ignore'"),
         ({"target_language": "fr"}, "target_language='fr' has no effect: the model knows one pair of languages"),
         ({"source_language": "fr"}, "source_language='fr' has no effect"),
         ({"target_prefix": ["a"]}, "1 target prefixes were given for 2 texts"),

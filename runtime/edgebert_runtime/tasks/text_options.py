@@ -1,0 +1,84 @@
+"""The options that every method of an engine over batches takes by keyword."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+from edgebert_runtime.errors import InputError
+from edgebert_runtime.inputs.validation import Errors, check_choice, check_whole
+
+MAX_BATCH_TOKENS = 1 << 24
+
+
+class TextOptions(TypedDict, total=False):
+    """The options that every method takes by keyword.
+
+    ``max_tokens``: where a text is cut, or how long a window is. It counts special tokens, and is the bundle's
+    ``default_tokens`` if left out. ``truncate=False`` refuses longer texts with a LimitError. ``max_batch_tokens``
+    bounds the tokens computed at a time, padding included, and so the memory. ``encoding_errors="replace"`` puts
+    U+FFFD in the place of lone surrogates. They are refused otherwise.
+    """
+
+    max_tokens: int | None
+    truncate: bool
+    max_batch_tokens: int | None
+    encoding_errors: Errors
+
+
+@dataclass(frozen=True)
+class TokenLimits:
+    """Numbers of tokens: where texts are cut by default, what the model takes at most, and the default of a batch."""
+
+    default_tokens: int
+    max_tokens: int
+    batch_tokens: int
+
+
+@dataclass(frozen=True)
+class CheckedOptions:
+    """The options of a call, checked. ``max_ids`` is the most token ids that may stand for a text."""
+
+    max_tokens: int
+    max_ids: int
+    truncate: bool
+    max_batch_tokens: int
+    encoding_errors: Errors
+
+    @classmethod
+    def read(cls, options: TextOptions, limits: TokenLimits, special_tokens: int) -> CheckedOptions:
+        """Check the options of a call whose rows have ``special_tokens`` each.
+
+        Raises:
+            InputError: naming the option and its value.
+        """
+        if not TextOptions.__annotations__.keys() >= options.keys():
+            raise unknown_option(options)
+        truncate, errors = options.get("truncate", True), options.get("encoding_errors", "strict")
+        if not isinstance(truncate, (bool, np.bool_)):
+            raise InputError(f"truncate={truncate!r:.60} is not True or False")
+        check_choice("encoding_errors", errors, ("strict", "replace"))
+        max_tokens, max_ids = limits.default_tokens, limits.max_tokens
+        if (asked := options.get("max_tokens")) is not None:
+            max_tokens = max_ids = check_whole("max_tokens", asked, 1, limits.max_tokens)
+        if max_tokens <= special_tokens:
+            raise InputError(
+                f"max_tokens={max_tokens} leaves no room beside {special_tokens} special tokens; the least is "
+                f"{special_tokens + 1}"
+            )
+        batch_tokens = limits.batch_tokens
+        if (budget := options.get("max_batch_tokens")) is not None:
+            batch_tokens = check_whole("max_batch_tokens", budget, 1, MAX_BATCH_TOKENS)
+        return cls(max_tokens, max_ids, bool(truncate), batch_tokens, errors)
+
+
+def unknown_option(options: TextOptions) -> InputError:
+    """Return the error for an option that no method takes."""
+    known = TextOptions.__annotations__
+    name = sorted(options.keys() - known.keys())[0]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+    return InputError(f"option {name!r:.60} is not known; {hint}")
