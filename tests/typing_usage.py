@@ -95,7 +95,7 @@ def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
 
 
 def classifying(engine: Classifier) -> None:
-    assert_type((engine.labels, engine.problem), tuple[tuple[str, ...], str])
+    assert_type((engine.labels, engine.problem_type), tuple[tuple[str, ...], str])
     (found,) = engine.classify(["a text"], ["another"], max_tokens=8, truncate=False, progress=show)
     assert_type(found, Classification)
     assert_type((found.label, found.score, found.truncated), tuple[str, float, bool])
@@ -225,7 +225,7 @@ def references(folder: Path) -> None:
         SentenceEncoder(model, "mean", True)
     if isinstance(model, Elmo):
         SentenceEncoder(model, "mean", True)
-    open_checkpoint(folder, task="classify", allow_pickle=True, problem="multi_label", labels=["a", "b"])
+    open_checkpoint(folder, task="classify", allow_pickle=True, problem_type="multi_label", labels=["a", "b"])
 
 
 def catching(folder: Path) -> str:

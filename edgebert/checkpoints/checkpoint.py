@@ -46,7 +46,7 @@ class Checkpoint:
     are the tensors that the task does not need, ``notes`` is what a user should know, a line each.
 
     ``task`` is the one asked for, or else found; ``head`` is None for embed and translate. ``labels`` are the names
-    of the outputs of classify, next-sentence and tag by id. ``problem`` of classify is single_label, multi_label or
+    of the outputs of classify, next-sentence and tag by id. ``problem_type`` of classify is single_label, multi_label or
     regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
     ``mask_token`` of fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which
     generate and translate search, by the names of ``edgebert_runtime.generation.Options``, and the token that a text
@@ -61,7 +61,7 @@ class Checkpoint:
     config: Config
     head: HeadConfig | None
     labels: tuple[str, ...]
-    problem: str
+    problem_type: str
     activation: str
     mask_token: str | None
     decoding: dict[str, Any]
@@ -98,21 +98,21 @@ def open_checkpoint(
     *,
     task: str | None = None,
     allow_pickle: bool = False,
-    problem: str | None = None,
+    problem_type: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> Checkpoint:
     """Open the checkpoint in ``folder`` and check everything but the values of the weights.
 
     ``task`` is one of ``task_specs.TASKS``; without it the folder decides. ``allow_pickle`` has pickles of PyTorch
-    read where there is no safetensors file, and then as tensors and nothing else. ``problem`` and ``labels`` go
+    read where there is no safetensors file, and then as tensors and nothing else. ``problem_type`` and ``labels`` go
     before what config.json says of the outputs.
 
     Raises:
         CheckpointError: naming, in one line, everything that is missing, damaged, unsupported, or does not fit.
-        ConfigError: if ``task`` or ``problem`` is none that there is.
+        ConfigError: if ``task`` or ``problem_type`` is none that there is.
     """
     task = None if task is None else canonical_task(task)
-    check_arguments(task, problem)
+    check_arguments(task, problem_type)
     files = CheckpointFolder.open(folder)
     problems: list[str] = []
     config = attempt(problems, read_config, files)
@@ -122,7 +122,7 @@ def open_checkpoint(
     found, ignored = None, None
     if config and weights:
         config = with_tensors(config, weights)
-        found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem, labels)
+        found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem_type, labels)
     if config and weights and found:
         model = Model(config.model_type, config.model, found.head, found.names)
         fits = attempt(problems, fit, model, weights)
@@ -170,7 +170,7 @@ def assemble(
         config=config.model,
         head=found.head,
         labels=found.labels,
-        problem=found.problem,
+        problem_type=found.problem_type,
         activation=found.activation,
         mask_token=tokenizer.mask_token if found.task == "fill-mask" else None,
         decoding=decoding[0],

@@ -37,7 +37,7 @@ def export_checkpoint(
     target: str = "cpu",
     pooling: str | None = None,
     normalize: bool | None = None,
-    problem: str | None = None,
+    problem_type: str | None = None,
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
     force: bool = False,
@@ -46,7 +46,7 @@ def export_checkpoint(
     """Export the checkpoint in the folder ``checkpoint`` to the folder ``bundle`` and verify it on the way.
 
     What the checkpoint itself says is taken unless given: ``task``, for ``embed`` the ``pooling`` (``cls``, ``mean``,
-    ``max``, ``last``) and ``normalize``, for ``classify`` the ``problem`` (``single_label``, ``multi_label``,
+    ``max``, ``last``) and ``normalize``, for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
     ``regression``), for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
     tensors only, where there is no safetensors file. The bundle appears only after the real engine has given what
     the PyTorch reference gives on every batch of the grid.
@@ -58,7 +58,7 @@ def export_checkpoint(
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
     progress = progress or silent
-    options = {"pooling": pooling, "normalize": normalize, "problem": problem, "labels": labels}
+    options = {"pooling": pooling, "normalize": normalize, "problem_type": problem_type, "labels": labels}
     if target not in TARGETS:
         raise ExportError(f"target {target!r} is not one of {', '.join(TARGETS)}")
     if task is not None:
@@ -66,7 +66,7 @@ def export_checkpoint(
         check_options(task, options)
     with staged(bundle, force=force) as folder:
         progress("read checkpoint", 0, 1)
-        opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem=problem, labels=labels)
+        opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels)
         check_options(opened.task, options)
         for note in opened.notes:
             log.info("%s: %s", checkpoint, note)

@@ -49,7 +49,7 @@ class FakeResult:
 @dataclass
 class FakeEngine:
     task: str = "embed"
-    problem: str = "single_label"
+    problem_type: str = "single_label"
     labels: tuple[str, ...] = ("low", "mid", "high")
     scores: tuple[float, ...] = (0.1, 0.2, 0.7)
     dim: int = 3
@@ -143,7 +143,7 @@ class FakeEngine:
         options["joined"] = joined
         for cut in self.cuts(texts, options):
             scores = np.array(self.scores, np.float32)
-            best = 0 if self.problem == "regression" else int(scores.argmax())
+            best = 0 if self.problem_type == "regression" else int(scores.argmax())
             yield Classification(self.labels[best], float(scores[best]), scores, cut)
 
     def rerank(self, query: str, passages: list[str], *, top_k: int | None, **options: Any) -> list[Ranked]:

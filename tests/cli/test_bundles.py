@@ -49,13 +49,13 @@ def test_export_hands_its_options_on(
 ) -> None:
     seen = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
-    names = ("task", "pooling", "normalize", "problem", "labels", "progress")
+    names = ("task", "pooling", "normalize", "problem_type", "labels", "progress")
     plain = {**dict.fromkeys(names), "target": "cpu", "allow_pickle": False, "force": False}
     assert seen == {"args": (Path("c"), Path("b")), **plain}
     (tmp_path / "names.txt").write_text("good news\nbad news\n")
-    options = ["--task", "classify", "--problem", "multi_label", "--labels", tmp_path / "names.txt", "--allow-pickle"]
+    options = ["--task", "classify", "--problem-type", "multi_label", "--labels", tmp_path / "names.txt", "--allow-pickle"]
     assert run("export", "c", "b", *options).exit_code == 0
-    given = {"task": "classify", "problem": "multi_label", "labels": ["good news", "bad news"], "allow_pickle": True}
+    given = {"task": "classify", "problem_type": "multi_label", "labels": ["good news", "bad news"], "allow_pickle": True}
     assert seen == {"args": (Path("c"), Path("b")), **plain, **given}
 
 

@@ -35,12 +35,12 @@ def test_equal_scores_keep_the_order_of_the_labels(run: Any, engine: Any) -> Non
     ],
 )
 def test_several_labels_reach_the_threshold(run: Any, engine: Any, options: list[str], line: str) -> None:
-    engine.problem, engine.scores = "multi_label", (0.1, 0.9, 0.5)
+    engine.problem_type, engine.scores = "multi_label", (0.1, 0.9, 0.5)
     assert run("classify", "classify", *options, stdin="a\nb\n").stdout == line * 2
 
 
 def test_estimated_numbers_are_printed_as_they_are(run: Any, engine: Any) -> None:
-    engine.problem, engine.scores = "regression", (-0.1, 3.0, 1e-7)
+    engine.problem_type, engine.scores = "regression", (-0.1, 3.0, 1e-7)
     assert run("classify", "classify", "a").stdout == "-0.1\t3.0\t1e-07\n"
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_pair_is_named(run: Any, engine: Any, texts: str, message: st
 
 
 @pytest.mark.parametrize(
-    ("task", "problem", "options", "remedy"),
+    ("task", "problem_type", "options", "remedy"),
     [
         ("next-sentence", "single_label", [], "give --pairs"),
         ("classify", "regression", ["--top-k", "2"], "leave out --top-k"),
@@ -92,9 +92,9 @@ def test_what_is_no_pair_is_named(run: Any, engine: Any, texts: str, message: st
     ],
 )
 def test_options_that_the_bundle_cannot_follow(
-    run: Any, engine: Any, task: str, problem: str, options: list[str], remedy: str
+    run: Any, engine: Any, task: str, problem_type: str, options: list[str], remedy: str
 ) -> None:
-    engine.problem = problem
+    engine.problem_type = problem_type
     result = run("classify", task, "a", *options)
     assert (result.exit_code, result.stdout, engine.calls) == (1, "", [])
     assert result.stderr.startswith(f"edgebert: error: {task} ")

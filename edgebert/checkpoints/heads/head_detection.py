@@ -46,7 +46,7 @@ class TaskHead:
     names: HeadNames | None = None
     head: HeadConfig | None = None
     labels: tuple[str, ...] = ()
-    problem: str = ""
+    problem_type: str = ""
     activation: str = ""
     notes: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ class Candidates:
         return not any(name.startswith(tops) for name in self.rows)
 
 
-def check_arguments(task: str | None, problem: str | None) -> None:
+def check_arguments(task: str | None, problem_type: str | None) -> None:
     """Refuse names that no checkpoint could make right.
 
     Raises:
@@ -128,8 +128,8 @@ def check_arguments(task: str | None, problem: str | None) -> None:
     """
     if task is not None and task not in TASKS:
         raise ConfigError(f"task {task!r:.60} is not one of {', '.join(TASKS)}")
-    if problem is not None and problem not in PROBLEMS.values():
-        raise ConfigError(f"problem {problem!r:.60} is not one of {', '.join(PROBLEMS.values())}")
+    if problem_type is not None and problem_type not in PROBLEMS.values():
+        raise ConfigError(f"problem_type {problem_type!r:.60} is not one of {', '.join(PROBLEMS.values())}")
 
 
 def read_task(
@@ -137,7 +137,7 @@ def read_task(
     weights: WeightFiles,
     pools: bool,
     task: str | None = None,
-    problem: str | None = None,
+    problem_type: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> TaskHead:
     """Find the task, or check the one asked for, and all that belongs to its head.
@@ -150,7 +150,7 @@ def read_task(
     """
     there = Candidates.of(model, weights)
     found = task or ("embed" if pools else find_task(there))
-    for option, value in (("problem", problem), ("labels", labels)):
+    for option, value in (("problem_type", problem_type), ("labels", labels)):
         if value is not None and option not in TASKS[found].options:
             owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
             raise ConfigError(f"{option} was given, which {found} does not have; only {owners}")
@@ -166,7 +166,7 @@ def read_task(
         names=names,
         head=config,
         labels=made,
-        problem=read_problem(model.data, config.num_outputs, problem) if found == "classify" else "",
+        problem_type=read_problem(model.data, config.num_outputs, problem_type) if found == "classify" else "",
         activation=read_activation(model.data, config.num_outputs) if found == "rerank" else "",
         notes=notes,
     )

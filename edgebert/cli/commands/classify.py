@@ -66,7 +66,7 @@ def classify(request: Request, pairs: bool, top_k: int | None, threshold: float 
                         "truncated": bool(found.truncated),
                     }
                 )
-            elif engine.problem == "regression":
+            elif engine.problem_type == "regression":
                 echo_row(*found.scores)
             else:
                 echo_row(*best(found, engine, top_k, THRESHOLD if threshold is None else threshold))
@@ -80,16 +80,16 @@ def check_options(
     name = click.format_filename(request.bundle)
     if engine.bundle.manifest.task == "next-sentence" and not pairs:
         raise Failure(f"{name} tells whether one text follows another; give --pairs, and a tab between the two")
-    if top_k is not None and engine.problem == "regression":
+    if top_k is not None and engine.problem_type == "regression":
         raise Failure(f"{name} estimates numbers, and all are printed; leave out --top-k")
-    if threshold is not None and engine.problem != "multi_label":
+    if threshold is not None and engine.problem_type != "multi_label":
         raise Failure(f"{name} does not give several labels to a text; leave out --threshold, or give --top-k")
 
 
 def best(found: Classification, engine: Classifier, top_k: int | None, threshold: float) -> list[object]:
     """Return the labels to print, each with its score after it, best first."""
     order = (-found.scores).argsort(kind="stable").tolist()
-    if engine.problem == "multi_label":
+    if engine.problem_type == "multi_label":
         order = [i for i in order if found.scores[i] >= threshold]
     elif top_k is None:
         top_k = 1

@@ -67,7 +67,7 @@ class TaskType(StringType):
     help="Whether to scale vectors to length 1.",
 )
 @click.option(
-    "--problem",
+    "--problem-type",
     type=click.Choice(["single_label", "multi_label", "regression"]),
     show_default="what the checkpoint says",
     help="Task classify: whether a text has one label, any number of them, or numbers of its own.",
@@ -89,7 +89,7 @@ def export(
     target: str,
     pooling: str | None,
     normalize: bool | None,
-    problem: str | None,
+    problem_type: str | None,
     labels: Path | None,
     allow_pickle: bool,
     force: bool,
@@ -101,7 +101,7 @@ def export(
     Example:
         edgebert export all-MiniLM-L6-v2/ minilm/
         edgebert export bert-base-uncased/ bert/ --task fill-mask
-        edgebert export my-classifier/ topics/ --problem multi_label --labels names.txt
+        edgebert export my-classifier/ topics/ --problem-type multi_label --labels names.txt
 
     CHECKPOINT is a local folder with config.json, safetensors and the tokenizer's files. The result is compared with
     PyTorch over batches, lengths and paddings. If it differs, that is an error, and BUNDLE is left as it was. Which
@@ -117,7 +117,7 @@ def export(
             target=target,
             pooling=pooling,
             normalize=normalize,
-            problem=problem,
+            problem_type=problem_type,
             labels=None if labels is None else read_texts(labels, "labels"),
             allow_pickle=allow_pickle,
             force=force,

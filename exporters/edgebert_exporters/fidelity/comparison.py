@@ -144,7 +144,7 @@ class Fidelity:
     def of(cls, manifest: Manifest) -> Fidelity:
         """Return an empty one for the task of a manifest."""
         single = bundle_signature(manifest).outputs[0].shape[-1] == 1
-        return cls(TASKS[manifest.task].embeds, single, manifest.settings.get("problem") == "multi_label")
+        return cls(TASKS[manifest.task].embeds, single, manifest.settings.get("problem_type") == "multi_label")
 
     def add(self, old: Floats, new: Floats) -> None:
         """Compare the vectors (n, dim) of one text before and after."""

@@ -102,7 +102,7 @@ def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the settings of an engine whose task has a head."""
     settings = {
         "labels": list(checkpoint.labels),
-        "problem": checkpoint.problem or "single_label",
+        "problem_type": checkpoint.problem_type or "single_label",
         "activation": checkpoint.activation,
         "mask_token": checkpoint.mask_token,
     }

@@ -21,12 +21,12 @@ def load_reference(
     normalize: bool | None = None,
     *,
     task: str | None = None,
-    problem: str | None = None,
+    problem_type: str | None = None,
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> torch.nn.Module:
     """Load the PyTorch reference of a task; the options are those of an export."""
-    opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem=problem, labels=labels)
+    opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels)
     return prepare(opened, pooling, normalize).reference
 
 

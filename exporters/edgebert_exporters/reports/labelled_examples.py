@@ -52,9 +52,9 @@ def read_examples(file: str | os.PathLike[str], manifest: Manifest) -> Examples:
             the task is one of several labels a text, or of none.
     """
     name, task = os.fspath(file), manifest.task
-    problem = manifest.settings.get("problem", "single_label")
-    if problem != "single_label":
-        raise InputError(f"{name}: examples have one label a text, and this model's problem is {problem}")
+    problem_type = manifest.settings.get("problem_type", "single_label")
+    if problem_type != "single_label":
+        raise InputError(f"{name}: examples have one label a text, and this model's problem_type is {problem_type}")
     rows, lines = list[Row](), list[int]()
     try:
         text = Path(file).read_text(encoding="utf-8-sig")

@@ -62,10 +62,10 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
     def _read_settings(self) -> None:
         """Read the labels, and the kind of their scores."""
         self.labels = self._label_names()
-        self.problem = self._setting("problem", str)
-        if self.problem not in SCORES:
+        self.problem_type = self._setting("problem_type", str)
+        if self.problem_type not in SCORES:
             raise BundleError(
-                f"{self.bundle.path} has the setting problem={self.problem!r:.60}, not {', '.join(SCORES)}"
+                f"{self.bundle.path} has the setting problem_type={self.problem_type!r:.60}, not {', '.join(SCORES)}"
             )
 
     def classify(
@@ -120,8 +120,8 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
 
     def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: ClassifyRequest) -> Classification:
         """Turn the logits (labels,) of a row into a label."""
-        scores = SCORES[self.problem](outputs[0])
-        best = 0 if self.problem == "regression" else int(scores.argmax())
+        scores = SCORES[self.problem_type](outputs[0])
+        best = 0 if self.problem_type == "regression" else int(scores.argmax())
         return Classification(self.labels[best], float(scores[best]), scores.astype(np.float32), row.truncated)
 
     def _finish(self, work: WorkItem, values: list[Classification], request: ClassifyRequest) -> Classification:

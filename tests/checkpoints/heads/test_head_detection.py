@@ -69,7 +69,7 @@ def test_one_checkpoint_for_two_tasks(tmp_path: Path) -> None:
     words = open_checkpoint(tmp_path)
     pairs = open_checkpoint(tmp_path, task="next-sentence")
     assert (words.task, words.mask_token, words.labels) == ("fill-mask", "[MASK]", ())
-    assert (pairs.labels, pairs.mask_token, pairs.problem) == (("is_next", "not_next"), None, "")
+    assert (pairs.labels, pairs.mask_token, pairs.problem_type) == (("is_next", "not_next"), None, "")
     assert "passed over heads that fill-mask does not use: cls.seq_relationship" in words.notes
     assert any(note.startswith("passed over heads that next-sentence") and "cls.pred" in note for note in pairs.notes)
     data = json.loads((tmp_path / "config.json").read_text())
@@ -147,17 +147,17 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "problem_type": (
         {"task": "classify", "settings": {"problem_type": "ranking"}},
         {},
-        ("problem_type='ranking' is not one of single_label_classification", "--problem"),
+        ("problem_type='ranking' is not one of single_label_classification", "--problem-type"),
     ),
     "activation": (
         {"task": "rerank", "settings": {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}},
         {},
         ("activation 'torch.nn.Tanh' is not supported; supported: Sigmoid, Identity",),
     ),
-    "problem of another task": (
+    "problem_type of another task": (
         {"task": "tag"},
-        {"problem": "regression"},
-        ("problem was given, which tag does not have; only classify",),
+        {"problem_type": "regression"},
+        ("problem_type was given, which tag does not have; only classify",),
     ),
     "summary of electra": (
         {"task": "multiple-choice", "model_type": "electra", "settings": {"summary_type": "mean"}},
@@ -220,7 +220,7 @@ def test_half_a_head(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path, task="embed").task == "embed"
 
 
-@pytest.mark.parametrize("option", [{"task": "summarize"}, {"task": ""}, {"problem": "ranking"}])
+@pytest.mark.parametrize("option", [{"task": "summarize"}, {"task": ""}, {"problem_type": "ranking"}])
 def test_names_of_nothing(tmp_path: Path, option: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="is not one of ") as caught:
         open_checkpoint(tmp_path, **option)  # type: ignore[arg-type]

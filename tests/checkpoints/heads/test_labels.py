@@ -68,4 +68,4 @@ PROBLEMS: list[tuple[int, str | None, str | None, str]] = [
 @pytest.mark.parametrize(("count", "said", "given", "expected"), PROBLEMS)
 def test_problems(tmp_path: Path, count: int, said: str | None, given: str | None, expected: str) -> None:
     write_task(tmp_path, task="classify", labels=[f"l{i}" for i in range(count)], settings={"problem_type": said})
-    assert open_checkpoint(tmp_path, problem=given).problem == expected
+    assert open_checkpoint(tmp_path, problem_type=given).problem_type == expected

@@ -46,8 +46,8 @@ OUTPUTS: dict[str, dict[str, list[int | str]]] = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "embed": {"pooling": "mean", "normalize": True, "dim": CONFIG["hidden_size"]},
-    "classify": {"labels": list(LABELS["classify"]), "problem": "single_label"},
-    "next-sentence": {"labels": ["is_next", "not_next"], "problem": "single_label"},
+    "classify": {"labels": list(LABELS["classify"]), "problem_type": "single_label"},
+    "next-sentence": {"labels": ["is_next", "not_next"], "problem_type": "single_label"},
     "rerank": {"activation": "sigmoid"},
     "multiple-choice": {},
     "tag": {"labels": list(LABELS["tag"])},
@@ -194,7 +194,7 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 MISPLACED: list[tuple[str, dict[str, Any], str]] = [
     ("classify", {"pooling": "mean"}, "pooling='mean' means nothing for the task classify, only for embed; leave it"),
     ("fill-mask", {"normalize": False}, "normalize=False means nothing for the task fill-mask, only for embed"),
-    ("tag", {"problem": "regression"}, "problem='regression' means nothing for the task tag, only for classify"),
+    ("tag", {"problem_type": "regression"}, "problem_type='regression' means nothing for the task tag, only for classify"),
     ("rerank", {"labels": ["no"]}, r"labels=\['no'\] means nothing for the task rerank, only for classify and tag"),
 ]
 
@@ -205,7 +205,7 @@ def test_options_of_other_tasks_are_refused_by_name(
 ) -> None:
     with pytest.raises(ExportError, match=message):
         export_checkpoint(task_checkpoint(task), tmp_path / "bundle", task=task, **options)
-    if "labels" not in options and "problem" not in options:  # these two the checkpoint refuses by itself
+    if "labels" not in options and "problem_type" not in options:  # these two the checkpoint refuses by itself
         with pytest.raises(ExportError, match=message):
             export_checkpoint(task_checkpoint(task), tmp_path / "bundle", **options)
     assert not list(tmp_path.iterdir())
@@ -215,11 +215,11 @@ def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", task="classify", num_hidden_layers=1)
     torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
     (source / "model.safetensors").unlink()
-    options: dict[str, Any] = {"problem": "multi_label", "labels": ("sport", "politics", "weather")}
+    options: dict[str, Any] = {"problem_type": "multi_label", "labels": ("sport", "politics", "weather")}
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         export_checkpoint(source, tmp_path / "bundle", **options)
     made = export_checkpoint(source, tmp_path / "bundle", allow_pickle=True, **options)
-    assert made.manifest.settings == {"problem": "multi_label", "labels": ["sport", "politics", "weather"]}
+    assert made.manifest.settings == {"problem_type": "multi_label", "labels": ["sport", "politics", "weather"]}
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         verify_bundle(made.path, source)
     assert verify_bundle(made.path, source, allow_pickle=True)["reference"]["max_error"] < 1e-5

@@ -119,6 +119,6 @@ def test_a_bad_file_is_refused(content: bytes | None, message: str, manifest_of:
 
 def test_several_labels_a_text_are_refused(manifest_of: Manifests, tmp_path: Path) -> None:
     manifest = manifest_of("classify")
-    manifest.settings["problem"] = "multi_label"
-    with pytest.raises(InputError, match="one label a text, and this model's problem is multi_label"):
+    manifest.settings["problem_type"] = "multi_label"
+    with pytest.raises(InputError, match="one label a text, and this model's problem_type is multi_label"):
         read_examples(write(tmp_path / "a.jsonl", GOOD["classify"][0]), manifest)

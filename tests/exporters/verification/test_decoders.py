@@ -215,7 +215,7 @@ def test_a_text_classifier_is_like_an_encoder(tmp_path: Path) -> None:
         expected = [theirs(torch.tensor([prompt])).logits[0].numpy() for prompt in PROMPTS]
     made = export_checkpoint(source, tmp_path / "fp32")
     assert [spec.name for spec in made.graph("model").inputs] == ["input_ids", "attention_mask"]
-    assert made.manifest.settings == {"labels": ["bad", "fair", "good"], "problem": "single_label"}
+    assert made.manifest.settings == {"labels": ["bad", "fair", "good"], "problem_type": "single_label"}
     assert made.manifest.decoding == {}
     for side in ("left", "right"):
         ids, mask = padded(PROMPTS, side)

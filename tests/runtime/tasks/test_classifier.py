@@ -65,7 +65,7 @@ def test_equals_the_reference(tiny: Callable[..., Tiny], model_type: str) -> Non
     engine = edgebert_runtime.load(made.bundle)
     assert isinstance(engine, Classifier)
     assert engine.labels == open_checkpoint(made.checkpoint).labels
-    assert (len(engine.labels), engine.problem) == (3, "single_label")
+    assert (len(engine.labels), engine.problem_type) == (3, "single_label")
     for text, found in zip(TEXTS, engine.classify(TEXTS), strict=True):
         expected = softmax(made.logits(encoded(made, text).ids))
         np.testing.assert_allclose(found.scores, expected, atol=1e-5)
@@ -114,9 +114,9 @@ def test_batch_equals_single_equals_shuffled(
     np.testing.assert_allclose(shuffled, together[order], atol=1e-5)
 
 
-def with_problem(engine: Classifier, folder: Path, problem: str) -> Classifier:
-    change = functools.partial(dict.update, problem=problem)
-    path = changed(engine.bundle.path, folder / problem, change=lambda data: change(data["settings"]))
+def with_problem(engine: Classifier, folder: Path, problem_type: str) -> Classifier:
+    change = functools.partial(dict.update, problem_type=problem_type)
+    path = changed(engine.bundle.path, folder / problem_type, change=lambda data: change(data["settings"]))
     return Classifier(Bundle.open(path))
 
 
@@ -132,7 +132,7 @@ def test_scores_of_each_problem(engine: Classifier, tmp_path: Path) -> None:
     assert found.label == "neutral"
     assert found.score == pytest.approx(0.66524096, abs=1e-7)
     many = with_problem(engine, tmp_path, "multi_label")
-    assert many.problem == "multi_label"
+    assert many.problem_type == "multi_label"
     (found,) = scripted(many, -1.0, 0.0, 2.0).classify(["the"])
     np.testing.assert_allclose(found.scores, [0.26894142, 0.5, 0.88079708], atol=1e-7)
     assert found.label == "positive"
@@ -140,9 +140,9 @@ def test_scores_of_each_problem(engine: Classifier, tmp_path: Path) -> None:
     assert (found.label, found.score, found.scores.tolist()) == ("negative", -7.5, [-7.5, 12.0, 2.0])
 
 
-@pytest.mark.parametrize("problem", ["single_label", "multi_label"])
-def test_large_logits_do_not_overflow(engine: Classifier, tmp_path: Path, problem: str) -> None:
-    (found,) = scripted(with_problem(engine, tmp_path, problem), -3e38, 3e38, -1e4).classify(["the"])
+@pytest.mark.parametrize("problem_type", ["single_label", "multi_label"])
+def test_large_logits_do_not_overflow(engine: Classifier, tmp_path: Path, problem_type: str) -> None:
+    (found,) = scripted(with_problem(engine, tmp_path, problem_type), -3e38, 3e38, -1e4).classify(["the"])
     assert found.scores.tolist() == [0, 1, 0]
 
 
@@ -278,8 +278,8 @@ def test_lone_surrogates_can_be_replaced(engine: Classifier) -> None:
         ("labels", ["one", "two"], "2 labels for 3 outputs"),
         ("labels", ["a", "b", 3], "3 labels for 3 outputs"),
         ("labels", None, "setting labels=None"),
-        ("problem", "guessing", "setting problem='guessing', not single_label, multi_label, regression"),
-        ("problem", 7, "setting problem=7"),
+        ("problem_type", "guessing", "setting problem_type='guessing', not single_label, multi_label, regression"),
+        ("problem_type", 7, "setting problem_type=7"),
     ],
 )
 def test_settings_that_do_not_fit(made: Tiny, tmp_path: Path, key: str, value: Any, message: str) -> None:
