@@ -27,7 +27,7 @@ from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.model import Seq2SeqConfig
-from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError
+from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError, python_place
 from edgebert_runtime.task_specs import TASKS, canonical_task
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
@@ -46,8 +46,8 @@ class Checkpoint:
     are the tensors that the task does not need, ``notes`` is what a user should know, a line each.
 
     ``task`` is the one asked for, or else found; ``head`` is None for embed and translate. ``labels`` are the names
-    of the outputs of classify, next-sentence and tag by id. ``problem_type`` of classify is single_label, multi_label or
-    regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
+    of the outputs of classify, next-sentence and tag by id. ``problem_type`` of classify is single_label, multi_label
+    or regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
     ``mask_token`` of fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which
     generate and translate search, by the names of ``edgebert_runtime.generation.Options``, and the token that a text
     begins with. ``target_tokenizer_json`` is there where translate has another tokenizer for the target, and
@@ -90,7 +90,7 @@ class Checkpoint:
         try:
             return load(CheckpointFolder.open(self.path), model, self.weights)
         except CheckpointError as error:
-            raise failure(self.path, [str(error)]) from error
+            raise failure(self.path, [error]) from error
 
 
 def open_checkpoint(
@@ -103,9 +103,9 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open the checkpoint in ``folder`` and check everything but the values of the weights.
 
-    ``task`` is one of ``task_specs.TASKS``; without it the folder decides. ``allow_pickle`` has pickles of PyTorch
-    read where there is no safetensors file, and then as tensors and nothing else. ``problem_type`` and ``labels`` go
-    before what config.json says of the outputs.
+    ``task`` is one of ``task_specs.TASKS`` or an alias; without it the folder decides. ``allow_pickle`` has pickles
+    of PyTorch read where there is no safetensors file, and then as tensors and nothing else. ``problem_type`` and
+    ``labels`` go before what config.json says of the outputs.
 
     Raises:
         CheckpointError: naming, in one line, everything that is missing, damaged, unsupported, or does not fit.
@@ -114,7 +114,7 @@ def open_checkpoint(
     task = None if task is None else canonical_task(task)
     check_arguments(task, problem_type)
     files = CheckpointFolder.open(folder)
-    problems: list[str] = []
+    problems: list[EdgebertError] = []
     config = attempt(problems, read_config, files)
     weights = attempt(problems, find_weights, files, allow_pickle)
     dim = config.model.hidden_size if config else None
@@ -220,18 +220,25 @@ def check_mask(found: TaskHead, tokenizer: TokenizerFile) -> None:
         )
 
 
-def attempt(problems: list[str], read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+def attempt(problems: list[EdgebertError], read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     """Call ``read``; an error of ours becomes one of the problems."""
     try:
         return read(*args, **kwargs)
     except EdgebertError as error:
-        problems.append(str(error))
+        problems.append(error)
         return None
 
 
-def failure(folder: Path, problems: list[str]) -> CheckpointError:
-    """Make one error of all that is wrong with ``folder``."""
-    return CheckpointError(one_line(f"{folder}: {'; '.join(problems)}"))
+def failure(folder: Path, problems: list[EdgebertError]) -> CheckpointError:
+    """Make one error of all that is wrong with ``folder``; options stay fields."""
+    options: dict[str, object] = {}
+
+    def placeholder(name: str, value: object) -> str:
+        options[name] = value
+        return f"{{{name}}}"
+
+    text = "; ".join(error.sentence(placeholder, python_place) for error in problems)
+    return CheckpointError(one_line(f"{folder}: {text}"), options=options)
 
 
 def text_length(

@@ -58,15 +58,18 @@ def export_checkpoint(
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
     progress = progress or silent
+    task = task and canonical_task(task)
     options = {"pooling": pooling, "normalize": normalize, "problem_type": problem_type, "labels": labels}
     if target not in TARGETS:
-        raise ExportError(f"target {target!r} is not one of {', '.join(TARGETS)}")
+        raise ExportError(f"is not one of {', '.join(TARGETS)}", option="target", value=target)
     if task is not None:
         task = canonical_task(task)
         check_options(task, options)
     with staged(bundle, force=force) as folder:
         progress("read checkpoint", 0, 1)
-        opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels)
+        opened = open_checkpoint(
+            checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels
+        )
         check_options(opened.task, options)
         for note in opened.notes:
             log.info("%s: %s", checkpoint, note)

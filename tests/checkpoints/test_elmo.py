@@ -110,7 +110,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", ["classify", "fill-mask", "generate"])
 def test_there_are_no_heads(tmp_path: Path, task: str) -> None:
     folder = write_checkpoint(tmp_path, model_type="elmo")
-    expected = f"an elmo has no head for {task}; the tensors fit embed; give --task"
+    expected = f"an elmo has no head for {task}; the tensors fit embed; give task"
     with pytest.raises(CheckpointError, match=expected):
         open_checkpoint(folder, task=task)
 

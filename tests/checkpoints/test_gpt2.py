@@ -135,7 +135,7 @@ def test_classifier_can_still_generate(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
-    "embed": ({}, {"task": "embed"}, ("a gpt2 has no head for embed; the tensors fit generate; give --task",)),
+    "embed": ({}, {"task": "embed"}, ("a gpt2 has no head for embed; the tensors fit generate; give task",)),
     "classify": ({}, {"task": "classify"}, ("tensors missing for classify: score.weight; the tensors fit generate",)),
     "tagger": ({"architectures": ["GPT2ForTokenClassification"]}, {}, ("a gpt2 has no head for tag",)),
     "untied": ({"tie_word_embeddings": False}, {}, ("tensors missing for generate: lm_head.weight",)),

@@ -203,7 +203,7 @@ def test_task_is_found(tmp_path: Path, case: str) -> None:
 def test_other_heads_are_refused_by_name(tmp_path: Path, name: str, ending: str) -> None:
     save(randomized(name.lower(), f"{name}{ending}"), tmp_path)
     task = {"ForSequenceClassification": "classify", "ForQuestionAnswering": "answer"}[ending]
-    assert f"a {name.lower()} has no head for {task}; the tensors fit translate; give --task" in message(tmp_path)
+    assert f"a {name.lower()} has no head for {task}; the tensors fit translate; give task" in message(tmp_path)
     checkpoint = open_checkpoint(tmp_path, task="translate")
     (note,) = checkpoint.notes
     assert note.startswith("passed over heads that translate does not use: ")

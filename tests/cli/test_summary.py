@@ -137,7 +137,10 @@ def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> Non
     [
         ({}, []),
         ({"mask_token": "[MASK]"}, [("mask token", "[MASK]")]),
-        ({"labels": ["no", "yes"], "problem_type": "multi_label"}, [("labels", "no, yes"), ("problem_type", "multi_label")]),
+        (
+            {"labels": ["no", "yes"], "problem_type": "multi_label"},
+            [("labels", "no, yes"), ("problem type", "multi_label")],
+        ),
         ({"labels": [str(i) for i in range(7)]}, [("labels", "7 values")]),
         ({"normalize": False, "pooling": "cls"}, [("normalize", "no"), ("pooling", "cls")]),
         ({"languages": {}, "language_style": "", "source_language": "", "target_language": ""}, []),

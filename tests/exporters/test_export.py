@@ -101,7 +101,7 @@ def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, 
 
 def test_pooling_is_never_guessed(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", pooling=None, num_hidden_layers=1)
-    with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*--pooling mean, cls, max or last"):
+    with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*give pooling, one of mean, cls, max and last"):
         export_checkpoint(source, tmp_path / "bundle")
     made = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)
     assert made.manifest.settings["pooling"] == "max"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from edgebert.checkpoints.config.config_reader import NAME, ModelConfig, required_problems
 from edgebert.checkpoints.config.head_tables import (
@@ -127,9 +128,9 @@ def check_arguments(task: str | None, problem_type: str | None) -> None:
         ConfigError: naming the value, and those that there are.
     """
     if task is not None and task not in TASKS:
-        raise ConfigError(f"task {task!r:.60} is not one of {', '.join(TASKS)}")
+        raise ConfigError(f"is not one of {', '.join(TASKS)}", option="task", value=task)
     if problem_type is not None and problem_type not in PROBLEMS.values():
-        raise ConfigError(f"problem_type {problem_type!r:.60} is not one of {', '.join(PROBLEMS.values())}")
+        raise ConfigError(f"is not one of {', '.join(PROBLEMS.values())}", option="problem_type", value=problem_type)
 
 
 def read_task(
@@ -153,7 +154,7 @@ def read_task(
     for option, value in (("problem_type", problem_type), ("labels", labels)):
         if value is not None and option not in TASKS[found].options:
             owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
-            raise ConfigError(f"{option} was given, which {found} does not have; only {owners}")
+            raise ConfigError(f"was given, which {found} does not have; only {owners}", option=option)
     if found == there.headless_task == "embed":
         return TaskHead("embed")
     names = find_head(there, found)
@@ -201,8 +202,9 @@ def find_task(there: Candidates) -> str:
     if len(own) == 1 or own == ["next-sentence", "fill-mask"]:  # the two of BERT's pre-training
         return own[-1]
     raise CheckpointError(
-        f"{NAME}: architectures names {there.model.architecture or 'none'!r:.60}, which does not say the task; "
-        f"give --task (task=...), one of {', '.join(fitting)}"
+        f"{NAME}: architectures names {there.model.architecture or 'none'!r:.60}, which does not say the task",
+        hint=f"give {{task}}, one of {', '.join(fitting)}",
+        options={"task": ...},
     )
 
 
@@ -223,22 +225,25 @@ def find_head(there: Candidates, task: str) -> HeadNames:
         CheckpointError: naming those that are missing, and the tasks that the tensors fit.
     """
     model = there.model
-    fitting = f"the tensors fit {', '.join(there.tasks())}; give --task (task=...), or use another checkpoint"
+    fitting = f"the tensors fit {', '.join(there.tasks())}"
+    error = partial(CheckpointError, hint="give {task}, or use another checkpoint", options={"task": ...})
     heads = there.heads(task)
     if not heads:
         article = "an" if model.model_type[0] in "aeiou" else "a"
-        raise CheckpointError(f"{article} {model.model_type} has no head for {task}; {fitting}")
+        raise error(f"{article} {model.model_type} has no head for {task}; {fitting}")
     if (names := there.fits(task)) is None:
         nearest = min(heads, key=lambda head: len(there.missing(head)))
         if missing := there.missing(nearest):
-            raise CheckpointError(f"tensors missing for {task}: {some(missing)}; {fitting}")
+            raise error(f"tensors missing for {task}: {some(missing)}; {fitting}")
         wanted = " or ".join(map(str, TASKS[task].head_widths))
         found = f"{nearest.out} has {there.outputs(nearest)} outputs"
-        raise CheckpointError(f"{found}, {task} needs {wanted}; {fitting}")
+        raise error(f"{found}, {task} needs {wanted}; {fitting}")
     trained = named_task(model)
     if any(head.out == names.out and head.reads != names.reads for head in there.heads(trained or task)):
         raise CheckpointError(
-            f"{NAME}: the head of {model.architecture} was trained for {trained} and not for {task}; leave out --task"
+            f"{NAME}: the head of {model.architecture} was trained for {trained} and not for {task}",
+            hint="leave out {task}",
+            options={"task": ...},
         )
     if problems := required_problems(model.data, names.required):
         raise ConfigError("; ".join(problems))

@@ -59,9 +59,12 @@ def read_labels(
 def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
     """Return labels that the caller gave, if they are names for ``count`` outputs."""
     if isinstance(labels, str) or not all(isinstance(label, str) and label for label in labels):
-        raise ConfigError(f"labels {labels!r:.80} are not names; give a sequence of strings")
+        raise ConfigError("are not names", option="labels", value=labels, hint="give a sequence of strings")
     if len(labels) != count or len(set(labels)) != count:
-        raise ConfigError(f"labels: {len(set(labels))} different names were given, the head has {count} outputs")
+        raise ConfigError(
+            f"{{labels}}: {len(set(labels))} different names were given, the head has {count} outputs",
+            options={"labels": ...},
+        )
     return tuple(labels)
 
 
@@ -77,7 +80,11 @@ def read_problem(data: dict[str, Any], count: int, given: str | None) -> str:
     if kind is None:
         return "regression" if count == 1 else "single_label"
     if not isinstance(kind, str) or kind not in PROBLEMS:
-        raise ConfigError(f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEMS)}; give --problem")
+        raise ConfigError(
+            f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEMS)}",
+            hint="give {problem_type}",
+            options={"problem_type": ...},
+        )
     return PROBLEMS[kind]
 
 

@@ -87,8 +87,9 @@ def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> Weight
         if found and pickled and not allow_pickle:
             raise CheckpointError(
                 f"{found} is a pickle, which can hold program code and is not read; convert it, which is safer: "
-                f"{conversion(found)}; or have it read as tensors and nothing else with --allow-pickle "
-                "(allow_pickle=True)"
+                f"{conversion(found)}",
+                hint="or have it read as tensors and nothing else with {allow_pickle}",
+                options={"allow_pickle": True},
             )
         if found == name:
             tensors = reader(folder, name)

@@ -58,7 +58,11 @@ def check_destination(target: Path, force: bool) -> None:
         if not (target / MANIFEST_NAME).is_file():
             raise ExportError(f"{target} exists and is not an edgebert bundle; choose another destination")
         if not force:
-            raise ExportError(f"{target} exists; use --force to replace it, or choose another destination")
+            raise ExportError(
+                f"{target} exists",
+                hint="use {force} to replace it, or choose another destination",
+                options={"force": True},
+            )
 
 
 def put_in_place(folder: Path, target: Path) -> None:

@@ -57,12 +57,12 @@ def check_options(task: str, options: dict[str, Any]) -> None:
         ExportError: naming what is wrong.
     """
     if task not in TASKS:
-        raise ExportError(f"task {task!r} is not one of {', '.join(TASKS)}")
+        raise ExportError(f"is not one of {', '.join(TASKS)}", option="task", value=task)
     for name, value in options.items():
         if value is not None and name not in TASKS[task].options:
             owners = " and ".join(spec.name for spec in TASKS.values() if name in spec.options)
             raise ExportError(
-                f"{name}={value!r:.60} means nothing for the task {task}, only for {owners}; leave it out"
+                f"means nothing for the task {task}, only for {owners}", option=name, value=value, hint="leave it out"
             )
 
 
@@ -119,8 +119,10 @@ def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool 
     if pooling is None:
         raise ExportError(
             f"{checkpoint.path} holds no 1_Pooling/config.json, so it does not say how token vectors become a "
-            "sentence vector; give --pooling mean, cls, max or last"
+            "sentence vector",
+            hint="give {pooling}, one of mean, cls, max and last",
+            options={"pooling": ...},
         )
     if pooling not in POOLINGS:
-        raise ExportError(f"pooling {pooling!r} is not one of {', '.join(POOLINGS)}")
+        raise ExportError(f"is not one of {', '.join(POOLINGS)}", option="pooling", value=pooling)
     return pooling, bool(checkpoint.normalize if normalize is None else normalize)

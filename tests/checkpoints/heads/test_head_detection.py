@@ -112,7 +112,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "a head of an encoder": (
         {},
         {"task": "classify"},
-        ("tensors missing for classify: pooler.dense.weight", "classifier.weight", "the tensors fit embed;", "--task"),
+        (
+            "tensors missing for classify: pooler.dense.weight",
+            "classifier.weight",
+            "the tensors fit embed;",
+            "give task",
+        ),
     ),
     "a head of the wrong kind": (
         {"task": "answer"},
@@ -127,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "a head for one token of each text": (
         {"task": "classify"},
         {"task": "tag"},
-        ("the head of BertForSequenceClassification was trained for classify and not for tag", "leave out --task"),
+        ("the head of BertForSequenceClassification was trained for classify and not for tag", "leave out task"),
     ),
     "a choice among labels": (
         {"task": "classify"},
@@ -142,12 +147,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
     "several heads, and nothing that says which": (
         {"task": "classify", "settings": {"architectures": ["MyBert"]}},
         {},
-        ("architectures names 'MyBert', which does not say the task; give --task", "one of embed, classify, tag"),
+        ("architectures names 'MyBert', which does not say the task; give task", "one of embed, classify, tag"),
     ),
     "problem_type": (
         {"task": "classify", "settings": {"problem_type": "ranking"}},
         {},
-        ("problem_type='ranking' is not one of single_label_classification", "--problem-type"),
+        ("problem_type='ranking' is not one of single_label_classification", "give problem_type"),
     ),
     "activation": (
         {"task": "rerank", "settings": {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}},

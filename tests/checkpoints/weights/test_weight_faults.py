@@ -60,7 +60,7 @@ FAULTS: Faults = {
             "which is safer: python -c",
             "weights_only=True",
             "save_file",
-            "--allow-pickle (allow_pickle=True)",
+            "with allow_pickle=True",
         ),
     ),
     "TensorFlow only": (

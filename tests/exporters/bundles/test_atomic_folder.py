@@ -107,7 +107,7 @@ def a_link(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "force", "message"),
     [
-        (no_force, False, "exists; use --force to replace it"),
+        (no_force, False, "exists; use force=True to replace it"),
         (not_a_bundle, True, "is not an edgebert bundle"),
         (a_file, True, "is not a folder"),
         (a_link, True, "is not a folder"),

@@ -194,7 +194,11 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 MISPLACED: list[tuple[str, dict[str, Any], str]] = [
     ("classify", {"pooling": "mean"}, "pooling='mean' means nothing for the task classify, only for embed; leave it"),
     ("fill-mask", {"normalize": False}, "normalize=False means nothing for the task fill-mask, only for embed"),
-    ("tag", {"problem_type": "regression"}, "problem_type='regression' means nothing for the task tag, only for classify"),
+    (
+        "tag",
+        {"problem_type": "regression"},
+        "problem_type='regression' means nothing for the task tag, only for classify",
+    ),
     ("rerank", {"labels": ["no"]}, r"labels=\['no'\] means nothing for the task rerank, only for classify and tag"),
 ]
 
