@@ -58,7 +58,6 @@ def export_checkpoint(
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
     progress = progress or silent
-    task = task and canonical_task(task)
     options = {"pooling": pooling, "normalize": normalize, "problem_type": problem_type, "labels": labels}
     if target not in TARGETS:
         raise ExportError(f"is not one of {', '.join(TARGETS)}", option="target", value=target)
