@@ -88,10 +88,10 @@ def tokens(task: str, limits: Limits) -> str:
 
 def settings(bundle: Bundle) -> list[Row]:
     """Give what the task's engine is told: pooling, labels, languages and the like."""
-    found = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
-    if "languages" in found:
-        found["languages"] = ", ".join(found["languages"])  # all of them: their codes are what a user has to know
-    return list(flatten(found)) if found else []
+    shown = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
+    if "languages" in shown:
+        shown["languages"] = ", ".join(shown["languages"])  # all of them: their codes are what a user has to know
+    return list(flatten(shown)) if shown else []
 
 
 def decoding(bundle: Bundle) -> list[Row]:
@@ -136,21 +136,21 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
     if len(rows) > LONG_LIST:
         most = max(list(errors.values())[1:])
         rows[1:] = [("others", f"{len(rows) - 1} outputs, off by {most:.1e} at most")]
-    if found := figures.get("translations"):
-        beams = " and ".join(map(str, found["num_beams"]))
-        rows.append(("translations", f"those of {found['sources']} texts are the same, with num_beams {beams}"))
+    if translations := figures.get("translations"):
+        beams = " and ".join(map(str, translations["num_beams"]))
+        rows.append(("translations", f"those of {translations['sources']} texts are the same, with num_beams {beams}"))
     unoptimized = figures.get("unoptimized", {})
     return [(label, text), *((f"  {name}", error) for name, error in rows), *compared("unoptimized", unoptimized)]
 
 
 def measures(report: Mapping[str, Any]) -> list[Row]:
     """Say what quantization changed, as far as it was measured."""
-    found, rows = dict(report["fidelity"]), dict[str, str]()
-    if "flip_rate" in found:
-        found["unflipped"] = 1 - found["flip_rate"]
+    figures, rows = dict(report["fidelity"]), dict[str, str]()
+    if "flip_rate" in figures:
+        figures["unflipped"] = 1 - figures["flip_rate"]
     for label, text in MEASURES:
-        if all(name in found for _, name, _, _ in Formatter().parse(text) if name):
-            rows.setdefault(label, text.format(**found))
+        if all(name in figures for _, name, _, _ in Formatter().parse(text) if name):
+            rows.setdefault(label, text.format(**figures))
     if batches := report.get("batch_invariance"):
         rows["batches"] = invariance(batches)
     return list(rows.items())
@@ -168,8 +168,8 @@ def sized(report: Mapping[str, Any]) -> list[Row]:
     """Say what quantization gained in size, all in all and for each kind of weights."""
     sizes, kinds = report["bytes"], report.get("kinds", {})
     rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}")]
-    large = {kind: both for kind, both in kinds.items() if both["before"] > SMALL * sizes["before"]}
-    return rows + [(f"  {kind}", f"{size(both['before'])} -> {size(both['after'])}") for kind, both in large.items()]
+    large = {kind: pair for kind, pair in kinds.items() if pair["before"] > SMALL * sizes["before"]}
+    return rows + [(f"  {kind}", f"{size(pair['before'])} -> {size(pair['after'])}") for kind, pair in large.items()]
 
 
 def timed(report: Mapping[str, Any]) -> list[Row]:
@@ -198,11 +198,11 @@ def figures_of(report: Mapping[str, Any]) -> list[Row]:
     return sized(report) + measures(report) + timed(report) + evaluated(report.get("evaluation", {"figures": {}}))
 
 
-def costs_of_weights(found: Sequence[Mapping[str, Any]], most: int | None = LONG_LIST) -> list[Row]:
-    """Name ``most`` weights (None: all), those first that cost most in few bits, and what each alone costs."""
-    losses = [(row["weight"], {name: row[name] for name in ("int8", "int4") if name in row}) for row in found]
+def costs_of_weights(sensitivity: Sequence[Mapping[str, Any]], max_rows: int | None = LONG_LIST) -> list[Row]:
+    """Return the loss of quantizing each weight alone, largest first, at most ``max_rows`` weights (None: all)."""
+    losses = [(row["weight"], {name: row[name] for name in ("int8", "int4") if name in row}) for row in sensitivity]
     losses.sort(key=lambda row: -max(row[1].values(), default=0))
-    return [(name, ", ".join(f"{form} {loss:.2e}" for form, loss in each.items())) for name, each in losses[:most]]
+    return [(name, ", ".join(f"{form} {loss:.2e}" for form, loss in each.items())) for name, each in losses[:max_rows]]
 
 
 def skipped_weights(skipped: Mapping[str, str]) -> list[Row]:

@@ -58,17 +58,17 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Look at the packages, the devices and the CPU."""
-    found = Diagnosis()
+    diagnosis = Diagnosis()
     versions = {"edgebert": __version__} | {name: version(name) for name in (*PACKAGES, *EXPORT_PACKAGES)}
     python = f"{platform.python_version()} ({platform.python_implementation()})"
-    found.facts["system"] = {"python": python, "platform": platform.platform()}
-    found.facts["packages"] = versions
-    found.broken += [*wrong_versions(versions), *broken_imports(versions), *rival_builds()]
+    diagnosis.facts["system"] = {"python": python, "platform": platform.platform()}
+    diagnosis.facts["packages"] = versions
+    diagnosis.broken += [*wrong_versions(versions), *broken_imports(versions), *rival_builds()]
     if missing := [name for name in EXPORT_PACKAGES if versions[name] is None]:
-        found.advice.append(f'to export and quantize, install {", ".join(missing)}: pip install "edgebert[export]"')
-    found.facts["onnxruntime"] = {"providers": available_providers(), "devices": devices(found)}
-    found.facts["cpu"] = cpu(found)
-    return found
+        diagnosis.advice.append(f'to export and quantize, install {", ".join(missing)}: pip install "edgebert[export]"')
+    diagnosis.facts["onnxruntime"] = {"providers": available_providers(), "devices": devices(diagnosis)}
+    diagnosis.facts["cpu"] = cpu(diagnosis)
+    return diagnosis
 
 
 def version(distribution: str) -> str | None:
@@ -141,12 +141,12 @@ def rival_builds() -> Iterator[str]:
         )
 
 
-def devices(found: Diagnosis) -> dict[str, str]:
+def devices(diagnosis: Diagnosis) -> dict[str, str]:
     """Say for each device whether it computes."""
     states = {"cpu": probe("cpu")}
     if version("onnxruntime-gpu") is not None:
         states["cuda"] = probe("cuda")
-    found.broken += [f"device {name} does not work: {state}" for name, state in states.items() if state != "works"]
+    diagnosis.broken += [f"device {name} does not work: {state}" for name, state in states.items() if state != "works"]
     return states
 
 
@@ -176,7 +176,7 @@ def available_providers() -> list[str]:
         return []
 
 
-def cpu(found: Diagnosis) -> dict[str, Any]:
+def cpu(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the processor, its instructions that matter here, and how many threads there are."""
     facts: dict[str, Any] = {"machine": platform.machine() or "unknown", "features": "unknown"}
     flags = cpu_flags()
@@ -184,7 +184,7 @@ def cpu(found: Diagnosis) -> dict[str, Any]:
         names = ARM_FEATURES if "asimd" in flags else X86_FEATURES
         facts["features"] = {label: flag in flags for flag, label in names.items()}
         if not flags & {"avx_vnni", "avx512_vnni", "asimddp"}:
-            found.advice.append(
+            diagnosis.advice.append(
                 "this CPU has no int8 dot product: measure int8 bundles with 'edgebert bench' before use"
             )
     facts["threads"] = {"of the machine": os.cpu_count(), "for this process": usable_threads()}

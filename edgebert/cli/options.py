@@ -10,32 +10,31 @@ from typing import Any, Literal, TypeVar
 import click
 
 from edgebert.cli.request import Request
-from edgebert.cli.text_input import Errors
+from edgebert.cli.text_input import EncodingErrors
 
 F = TypeVar("F", bound=Callable[..., Any])
-Long = Literal["cut", "split", "refuse"]
+# The treatment of a text that is too long: cut, split into windows, or refused.
+LongTexts = Literal["cut", "split", "refuse"]
 
 FOLDER = click.Path(path_type=Path)
 
 bundle_argument: Callable[[F], F] = click.argument("bundle", type=FOLDER)
-json_option: Callable[[F], F] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, for programs, instead of text."
-)
+json_option: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 force_option: Callable[[F], F] = click.option(
-    "--force", is_flag=True, help="Replace the destination if it is there; the old one stays until the new is complete."
+    "--force", is_flag=True, help="Replace the destination; the old one stays until the new one is complete."
 )
 pickle_option: Callable[[F], F] = click.option(
     "--allow-pickle",
     is_flag=True,
-    help="Read weights from pytorch_model.bin where there are no safetensors. It is read with torch's weights_only, "
-    "which builds tensors and nothing else; still, a pickle is a program: allow it from a source you trust.",
+    help="Read weights from pytorch_model.bin where there are no safetensors, with weights_only of torch. "
+    "A pickle is a program: allow it from a source you trust.",
 )
 
 
-def top_k_option(default: int | None, what: str) -> Callable[[F], F]:
-    """Return ``--top-k``: how many results to print, all unless there is a default."""
+def top_k_option(default: int | None, text: str) -> Callable[[F], F]:
+    """Return ``--top-k``, the number of results; all unless there is a default."""
     return click.option(
-        "--top-k", type=click.IntRange(min=1), default=default, show_default=True if default else "all", help=what
+        "--top-k", type=click.IntRange(min=1), default=default, show_default=True if default else "all", help=text
     )
 
 
@@ -45,17 +44,17 @@ def stride_option(default: str) -> Callable[[F], F]:
         "--stride",
         type=click.IntRange(min=0),
         show_default=default,
-        help="How many tokens a window shares with the one before it.",
+        help="Tokens that a window shares with the one before it.",
     )
 
 
 def engine_options(function: F) -> F:
-    """Add ``--device`` and ``--threads``: where, and how wide, an engine runs."""
+    """Add ``--device`` and ``--threads``."""
     device = click.option(
         "--device",
         default="cpu",
         metavar="cpu|cuda|cuda:N|auto",
-        help="Where to run. auto takes the GPU if it works, and says so if it does not.",
+        help="Device. auto takes the GPU if it works, and logs why if it does not.",
     )
     threads = click.option(
         "--threads",
@@ -67,28 +66,28 @@ def engine_options(function: F) -> F:
 
 
 def language_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--source-language`` and ``--target-language``, and hand on those that were given, as ``languages``."""
+    """Add ``--source-language`` and ``--target-language``; the command gets those given as ``languages``."""
 
     @functools.wraps(function)
-    def gather(source_language: str | None, target_language: str | None, **others: Any) -> None:
-        given = {"source_language": source_language, "target_language": target_language}
-        function(languages={name: value for name, value in given.items() if value is not None}, **others)
+    def gather(source_language: str | None, target_language: str | None, **options: Any) -> None:
+        languages = {"source_language": source_language, "target_language": target_language}
+        function(languages={name: code for name, code in languages.items() if code is not None}, **options)
 
     source, target = (
         click.option(
             f"--{side}-language",
             metavar="CODE",
             show_default="the bundle's",
-            help=f"Language {way}, for bundles of several: a code that 'edgebert info' shows.",
+            help=f"Language {role}: a code that 'edgebert info' lists.",
         )
-        for side, way in (("source", "of the text"), ("target", "to translate into"))
+        for side, role in (("source", "of the text"), ("target", "to translate into"))
     )
     decorated: Callable[..., None] = source(target(gather))
     return decorated
 
 
 def texts_options(metavar: str) -> Callable[[F], F]:
-    """Add the texts to run over: arguments, the lines of ``--input``, or those of standard input."""
+    """Add the texts: arguments, the lines of ``--input``, or those of standard input."""
     texts = click.argument("texts", nargs=-1, metavar=metavar)
     file = click.option(
         "--input",
@@ -101,24 +100,25 @@ def texts_options(metavar: str) -> Callable[[F], F]:
     return lambda function: texts(file(function))
 
 
-def length_options(long: Long) -> list[Callable[[F], F]]:
-    """Return what can be said about texts that are too long."""
-    tokens = {"cut": "Where a text is cut, in tokens.", "split": "Length of a window, in tokens."}
-    if long == "refuse":
+def length_options(long_texts: LongTexts) -> list[Callable[[F], F]]:
+    """Return the options about texts that are too long."""
+    texts = {"cut": "Where a text is cut, in tokens.", "split": "Length of a window, in tokens."}
+    if long_texts == "refuse":
         return []
-    limit = click.option("--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help=tokens[long])
-    strict = click.option("--no-truncate", is_flag=True, help="Fail if a text is longer, instead of cutting it.")
-    return [limit, strict] if long == "cut" else [limit]
+    limit = click.option(
+        "--max-tokens", type=click.IntRange(min=1), show_default="the bundle's", help=texts[long_texts]
+    )
+    strict = click.option("--no-truncate", is_flag=True, help="Fail if a text is too long, instead of cutting it.")
+    return [limit, strict] if long_texts == "cut" else [limit]
 
 
-def request_options(*, json_help: str, long: Long = "cut") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add what every command that runs an engine takes, and hand it to the command as a :class:`Request`.
-
-    ``long`` says what is done with a text that is too long: it is cut, split into windows, or refused.
-    """
+def request_options(
+    *, json_help: str, long_texts: LongTexts = "cut"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of every command that runs an engine; the command gets them as a :class:`Request`."""
     options = [
         click.option("--json", "as_json", is_flag=True, help=json_help),
-        *length_options(long),
+        *length_options(long_texts),
         click.option(
             "--max-batch-tokens",
             type=click.IntRange(min=1),
@@ -126,16 +126,16 @@ def request_options(*, json_help: str, long: Long = "cut") -> Callable[[Callable
             help="Size of a batch, in tokens with padding. Smaller takes less memory.",
         ),
         click.option(
-            "--errors",
+            "--encoding-errors",
             type=click.Choice(["strict", "replace"]),
             default="strict",
-            help="What to do with text that is not valid Unicode: fail, or put U+FFFD in its place.",
+            help="Text that is not valid Unicode: strict fails; replace puts U+FFFD in its place.",
         ),
         engine_options,
     ]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        decorated = gathering(function)
+        decorated = as_request(function)
         for option in reversed(options):
             decorated = option(decorated)
         return decorated
@@ -143,7 +143,7 @@ def request_options(*, json_help: str, long: Long = "cut") -> Callable[[Callable
     return decorate
 
 
-def gathering(function: Callable[..., None]) -> Callable[..., None]:
+def as_request(function: Callable[..., None]) -> Callable[..., None]:
     """Return a callback that makes a :class:`Request` of the shared options."""
 
     @functools.wraps(function)
@@ -153,20 +153,20 @@ def gathering(function: Callable[..., None]) -> Callable[..., None]:
         threads: int | None,
         as_json: bool,
         max_batch_tokens: int | None,
-        errors: Errors,
+        encoding_errors: EncodingErrors,
         no_truncate: bool | None = None,
         texts: tuple[str, ...] = (),
         file: Path | None = None,
-        **others: Any,
+        **options: Any,
     ) -> None:
         if texts and file:
             raise click.UsageError("Give texts as arguments or with --input, not both.")
-        keywords = {"max_batch_tokens": max_batch_tokens, "encoding_errors": errors}
-        if "max_tokens" in others:
-            keywords["max_tokens"] = others.pop("max_tokens")
+        keywords = {"max_batch_tokens": max_batch_tokens, "encoding_errors": encoding_errors}
+        if "max_tokens" in options:
+            keywords["max_tokens"] = options.pop("max_tokens")
         if no_truncate is not None:
             keywords["truncate"] = not no_truncate
         verb = click.get_current_context().info_name or ""
-        function(Request(verb, bundle, device, threads, as_json, errors, keywords, texts, file), **others)
+        function(Request(verb, bundle, device, threads, as_json, encoding_errors, keywords, texts, file), **options)
 
     return gather

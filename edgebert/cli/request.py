@@ -1,4 +1,4 @@
-"""Which command runs the bundles of a task, and what every such command takes."""
+"""The options that every command over texts shares, as one record."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from typing import Any
 import click
 
 from edgebert.cli.errors import Failure
-from edgebert.cli.text_input import Errors
+from edgebert.cli.text_input import EncodingErrors
 
 
 @dataclass(frozen=True)
 class Request:
-    """A bundle and how to run it, from the options that these commands share.
+    """A bundle, how to run it, and the texts.
 
-    ``keywords`` are what every method of an engine takes. ``texts`` are the arguments; where there are none, they
-    come from ``file``, or from standard input.
+    Attributes:
+        verb: The name of the command.
+        bundle: The folder of the bundle.
+        device: The device to run on.
+        threads: The number of threads, None for all.
+        as_json: Whether results are printed as JSON.
+        encoding_errors: The treatment of texts that are not valid Unicode.
+        keywords: The arguments that every method of an engine takes.
+        texts: The arguments of the command.
+        file: The file of texts where there are no arguments, None for standard input.
     """
 
     verb: str
@@ -25,7 +33,7 @@ class Request:
     device: str
     threads: int | None
     as_json: bool
-    errors: Errors
+    encoding_errors: EncodingErrors
     keywords: dict[str, Any]
     texts: tuple[str, ...] = ()
     file: Path | None = None
@@ -41,8 +49,8 @@ class Request:
 
         engine = edgebert_runtime.load(self.bundle, device=self.device, threads=self.threads)
         task = engine.bundle.manifest.task
-        verb, *others = (TASKS[task].verb, *TASKS[task].other_verbs) if task in TASKS else ("info",)
-        if self.verb not in (verb, *others):
+        verbs = (TASKS[task].verb, *TASKS[task].other_verbs) if task in TASKS else ("info",)
+        if self.verb not in verbs:
             name = click.format_filename(self.bundle)
-            raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verb}'")
+            raise Failure(f"{name} is a bundle of task {task}; run 'edgebert {verbs[0]}'")
         return engine

@@ -44,13 +44,13 @@ def echo_object(value: object) -> None:
     click.echo(json.dumps(exact(value)))
 
 
-def echo_ranked(found: Iterable[Ranked] | Iterable[Choice], as_json: bool) -> None:
+def echo_ranked(ranked: Iterable[Ranked] | Iterable[Choice], as_json: bool) -> None:
     """Print texts with their scores."""
-    for one in found:
+    for item in ranked:
         if as_json:
-            echo_object(one)
+            echo_object(item)
         else:
-            echo_row(one.score, one.text)
+            echo_row(item.score, item.text)
 
 
 def number(value: Any) -> str:

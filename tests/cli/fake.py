@@ -113,8 +113,8 @@ class FakeEngine:
                 "has 9 tokens and leaves no room in the model's 8", index=prompts.index("full"), item="prompt"
             )
         count = search.num_return_sequences
-        found = [[continuation(prompt, rank) for rank in range(count)] for prompt in prompts]
-        return found if count > 1 else [one for (one,) in found]
+        results = [[continuation(prompt, rank) for rank in range(count)] for prompt in prompts]
+        return results if count > 1 else [result for (result,) in results]
 
     def continue_one(self, prompt: str, options: dict[str, Any]) -> Iterator[str]:
         """Yield the words of the continuation; ``...`` goes on for ever, ``stuck`` is an hour after the first."""
@@ -147,10 +147,10 @@ class FakeEngine:
             yield Classification(self.labels[best], float(scores[best]), scores, cut)
 
     def rerank(self, query: str, passages: list[str], *, top_k: int | None, **options: Any) -> list[Ranked]:
-        return [Ranked(*rest) for rest in self.ranked(passages, options | {"query": query})][:top_k]
+        return [Ranked(*fields) for fields in self.ranked(passages, options | {"query": query})][:top_k]
 
     def choose(self, prompt: str, choices: tuple[str, ...], **options: Any) -> list[Choice]:
-        return [Choice(*rest) for rest in self.ranked(choices, options | {"prompt": prompt})]
+        return [Choice(*fields) for fields in self.ranked(choices, options | {"prompt": prompt})]
 
     def ranked(self, texts: Sequence[str], options: dict[str, Any]) -> list[tuple[int, float, str, bool]]:
         cuts = self.cuts(texts, options)
@@ -160,8 +160,8 @@ class FakeEngine:
     def answer_many(self, pairs: list[tuple[str, str]], *, top_k: int, **options: Any) -> list[list[Answer]]:
         self.read([question for question, _ in pairs], {"contexts": [context for _, context in pairs], **options})
         nothing = [Answer("", 0.5, 0, 0)] if options["handle_impossible_answer"] else []
-        found = [[Answer(c[slice(*span)], THIRD, *span) for span in capitals(c)] for _, c in pairs]
-        return [(nothing + answers)[:top_k] for answers in found]
+        results = [[Answer(c[slice(*span)], THIRD, *span) for span in capitals(c)] for _, c in pairs]
+        return [(nothing + answers)[:top_k] for answers in results]
 
     def fill(self, texts: list[str], *, top_k: int, targets: Any, **options: Any) -> list[list[list[Filling]]]:
         self.read(texts, {"targets": targets, **options})

@@ -37,21 +37,21 @@ def test_export_says_what_was_made_and_verified(run: Any, checkpoint: Path, tmp_
     assert again.exit_code == 1
     assert "--force" in again.stderr
     forced = run("export", checkpoint, tmp_path / "b", "--pooling", "mean", "--target", "portable", "--force", "--json")
-    made = json.loads(forced.stdout)
-    assert made["settings"]["pooling"] == "mean"
-    assert made["target"] == "portable"
-    assert made["bytes"] == sum(entry["bytes"] for entry in made["files"].values())
-    assert made["verification"]["batches"] > 0
+    manifest = json.loads(forced.stdout)
+    assert manifest["settings"]["pooling"] == "mean"
+    assert manifest["target"] == "portable"
+    assert manifest["bytes"] == sum(entry["bytes"] for entry in manifest["files"].values())
+    assert manifest["verification"]["batches"] > 0
 
 
 def test_export_hands_its_options_on(
     run: Any, fp32_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watch(monkeypatch, "export_checkpoint", fp32_bundle)
+    called_with = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
     names = ("task", "pooling", "normalize", "problem_type", "labels", "progress")
     plain = {**dict.fromkeys(names), "target": "cpu", "allow_pickle": False, "force": False}
-    assert seen == {"args": (Path("c"), Path("b")), **plain}
+    assert called_with == {"args": (Path("c"), Path("b")), **plain}
     (tmp_path / "names.txt").write_text("good news\nbad news\n")
     options = [
         "--task",
@@ -63,13 +63,13 @@ def test_export_hands_its_options_on(
         "--allow-pickle",
     ]
     assert run("export", "c", "b", *options).exit_code == 0
-    given = {
+    expected = {
         "task": "classify",
         "problem_type": "multi_label",
         "labels": ["good news", "bad news"],
         "allow_pickle": True,
     }
-    assert seen == {"args": (Path("c"), Path("b")), **plain, **given}
+    assert called_with == {"args": (Path("c"), Path("b")), **plain, **expected}
 
 
 def test_pickles_are_read_if_the_user_says_so(run: Any, checkpoint: Path, tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_info(run: Any, fp32_bundle: Path, int8_bundle: Path) -> None:
     text = run("info", int8_bundle).stdout
     for part in ("int8", "report", "cosine to float32", "skipped (float32)"):
         assert part in text
-    found = json.loads(run("info", int8_bundle, "--json").stdout)
-    assert found["limits"]["max_tokens"] == 40
-    assert found["files"].keys() == Bundle.open(int8_bundle).manifest.files.keys()
+    manifest = json.loads(run("info", int8_bundle, "--json").stdout)
+    assert manifest["limits"]["max_tokens"] == 40
+    assert manifest["files"].keys() == Bundle.open(int8_bundle).manifest.files.keys()
 
 
 def test_verify_repeats_what_the_export_did(run: Any, portable_bundle: Path, checkpoint: Path) -> None:
@@ -151,7 +151,7 @@ def test_embed_refuses_what_the_engine_refuses(run: Any, fp32_bundle: Path) -> N
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Error: --device warp is not one of cpu, cuda, cuda:N" in result.stderr
     assert run("embed", fp32_bundle, "a", "\udcff").stderr.startswith("edgebert: error: text 2 has the lone surrogate")
-    assert run("embed", fp32_bundle, "\udcff", "--errors", "replace").exit_code == 0
+    assert run("embed", fp32_bundle, "\udcff", "--encoding-errors", "replace").exit_code == 0
 
 
 def test_bench(run: Any, fp32_bundle: Path) -> None:

@@ -108,8 +108,8 @@ def test_options_that_cannot_work_are_refused(run: Any, engine: Any, options: li
 
 
 def test_options_reach_the_engine(run: Any, engine: Any) -> None:
-    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --errors replace --device auto --threads 2"
+    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --encoding-errors replace --device auto --threads 2"
     assert run("classify", "classify", "a", *options.split()).exit_code == 0
     assert engine.loads == [(Path("classify"), {"device": "auto", "threads": 2})]
-    given = {"max_tokens": 3, "truncate": False, "max_batch_tokens": 9, "encoding_errors": "replace"}
-    assert engine.calls == [{"texts": 1, "joined": ["a"], **given}]
+    expected = {"max_tokens": 3, "truncate": False, "max_batch_tokens": 9, "encoding_errors": "replace"}
+    assert engine.calls == [{"texts": 1, "joined": ["a"], **expected}]

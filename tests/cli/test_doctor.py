@@ -65,10 +65,10 @@ def test_a_sound_machine(run: Any) -> None:
         "nothing is broken",
     ):
         assert part in result.stdout
-    found = json.loads(run("doctor", "--json").stdout)
-    assert found["ok"] is True
-    assert found["facts"]["packages"]["numpy"] == importlib.metadata.version("numpy")
-    assert found["facts"]["onnxruntime"]["devices"]["cpu"] == "works"
+    diagnosis = json.loads(run("doctor", "--json").stdout)
+    assert diagnosis["ok"] is True
+    assert diagnosis["facts"]["packages"]["numpy"] == importlib.metadata.version("numpy")
+    assert diagnosis["facts"]["onnxruntime"]["devices"]["cpu"] == "works"
 
 
 def test_two_builds_of_onnxruntime(run: Any, install: Install) -> None:

@@ -62,12 +62,12 @@ def test_json_lines(run: Any, engine: Any) -> None:
 
 
 def test_options_reach_the_engine(run: Any, engine: Any) -> None:
-    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --errors replace --device auto --threads 2"
+    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --encoding-errors replace --device auto --threads 2"
     assert run("embed", "b", "a", *options.split()).exit_code == 0
     assert engine.loads == [(Path("b"), {"device": "auto", "threads": 2})]
     shared = {"texts": 1, "max_tokens": 3, "max_batch_tokens": 9, "encoding_errors": "replace"}
     assert engine.calls == [{**shared, "truncate": False, "long_texts": "truncate", "stride": 0}]
-    windows = "--max-tokens 3 --max-batch-tokens 9 --errors replace --windows mean --stride 1"
+    windows = "--max-tokens 3 --max-batch-tokens 9 --encoding-errors replace --long-texts mean --stride 1"
     assert run("embed", "b", "a", *windows.split()).exit_code == 0
     assert engine.calls[1:] == [{**shared, "truncate": True, "long_texts": "mean", "stride": 1}]
 
@@ -139,9 +139,9 @@ def test_a_full_disk_leaves_nothing(start: Any, tmp_path: Path) -> None:
         ["--max-tokens", "0"],
         ["--threads", "0"],
         ["--stride", "1"],
-        ["--windows", "sum"],
-        ["--windows", "mean", "--stride", "-1"],
-        ["--windows", "mean", "--no-truncate"],
+        ["--long-texts", "sum"],
+        ["--long-texts", "mean", "--stride", "-1"],
+        ["--long-texts", "mean", "--no-truncate"],
     ],
 )
 def test_options_that_cannot_work_are_refused(run: Any, engine: Any, args: list[str]) -> None:
@@ -155,9 +155,9 @@ def test_invalid_utf8_names_the_line(run: Any, engine: Any) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert "line 2 of standard input is not UTF-8" in result.stderr
     assert "byte 5 of the line" in result.stderr
-    assert "--errors replace" in result.stderr
+    assert "--encoding-errors replace" in result.stderr
     assert result.stderr.count("\n") == 1
-    assert run("embed", "b", "--errors", "replace", stdin=b"bad \xff\n").stdout == "5.0 98.0 0.1\n"
+    assert run("embed", "b", "--encoding-errors", "replace", stdin=b"bad \xff\n").stdout == "5.0 98.0 0.1\n"
 
 
 def test_errors_of_the_engine_name_line_and_option(run: Any, engine: Any) -> None:

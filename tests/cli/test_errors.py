@@ -148,16 +148,16 @@ def test_log_and_warnings_are_quiet_until_asked_for(run: Any, monkeypatch: pytes
 
 
 def test_interrupted_as_soon_as_there_is_a_file(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
+    created: list[Path] = []
 
     def open_file(path: Path, mode: str) -> None:
         path.touch()
-        made.append(path)
+        created.append(path)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "open", open_file)
     assert run("embed", "b", "a text", "--output", tmp_path / "v.npy").exit_code == 130
-    assert len(made) == 1
+    assert len(created) == 1
     assert list(tmp_path.iterdir()) == []
 
 

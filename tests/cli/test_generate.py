@@ -49,9 +49,9 @@ def test_a_single_prompt_prints_the_text_as_it_is(run: Any, engine: Any) -> None
 
 @pytest.mark.parametrize("stdin", ["one\nmore\n", "one\r\nmore", "\ufeffone\nmore"])
 def test_whole_input_is_one_prompt(run: Any, engine: Any, tmp_path: Path, stdin: str) -> None:
-    assert generate(run, "--whole", stdin=stdin).stdout == "ONE\nMORE\n"
+    assert generate(run, "--one-text", stdin=stdin).stdout == "ONE\nMORE\n"
     (tmp_path / "p.txt").write_text(stdin, newline="")
-    assert generate(run, "--whole", "--input", tmp_path / "p.txt").stdout == "ONE\nMORE\n"
+    assert generate(run, "--one-text", "--input", tmp_path / "p.txt").stdout == "ONE\nMORE\n"
     assert [call["texts"] for call in engine.calls] == [1, 1]
 
 
@@ -69,8 +69,10 @@ def test_json_has_every_figure_of_a_result(run: Any, engine: Any) -> None:
     assert json.loads(lines[0]) == {"index": 0, **RESULT, "finish_reason": "length"}
     assert '"token_logprobs": [-0.33333334, -0.5]' in lines[1]
     assert (json.loads(lines[1])["index"], json.loads(lines[1])["text"]) == (1, "B")
-    found = [json.loads(line) for line in generate(run, "a\n", "b", "--json", "--sample", *RETURN).stdout.splitlines()]
-    places = [(one["index"], one["sequence"], one["text"]) for one in found]
+    objects = [
+        json.loads(line) for line in generate(run, "a\n", "b", "--json", "--do-sample", *RETURN).stdout.splitlines()
+    ]
+    places = [(item["index"], item["sequence"], item["text"]) for item in objects]
     assert places == [(0, 0, "A\n"), (0, 1, "A\n!"), (1, 0, "B"), (1, 1, "B!")]
     assert "sequence" not in json.loads(generate(run, "a", "--json").stdout)
 
@@ -104,7 +106,7 @@ SAMPLING = {
 @pytest.mark.parametrize("options", [{}, GREEDY, BEAMS, SAMPLING], ids=["none", "greedy", "beams", "sampling"])
 def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any, options: dict[str, Any]) -> None:
     engine.decoding = {"eos_token_id": 2}
-    spelt = {"do_sample": "--sample"}
+    spelt = {"do_sample": "--do-sample"}
     words = [(spelt.get(name, f"--{name.replace('_', '-')}"), text) for name, (text, _) in options.items()]
     result = generate(run, "a", *[word for pair in words for word in pair if word])
     assert (result.exit_code, result.stderr) == (0, "")
@@ -112,14 +114,14 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any,
 
 
 def test_options_of_several_values(run: Any, engine: Any) -> None:
-    shared = "--max-batch-tokens 9 --errors replace --device auto --threads 2".split()
+    shared = "--max-batch-tokens 9 --encoding-errors replace --device auto --threads 2".split()
     assert generate(run, "a", "--stop", "\n", "--stop", "b c", *shared).exit_code == 0
     assert engine.calls == [{"texts": 1, "max_batch_tokens": 9, "encoding_errors": "replace", "stop": ("\n", "b c")}]
     assert engine.loads == [(Path("generate"), {"device": "auto", "threads": 2})]
     for word, value in (("false", False), ("true", True)):
         assert generate(run, "a", "--num-beams", "2", "--early-stopping", word).exit_code == 0
         assert engine.calls[-1]["early_stopping"] is value
-    assert generate(run, "a", "--no-sample").exit_code == 0
+    assert generate(run, "a", "--no-do-sample").exit_code == 0
     assert engine.calls[-1]["do_sample"] is False
 
 
@@ -128,10 +130,10 @@ def test_every_option_is_one_of_the_library() -> None:
 
 
 def test_options_hold_on_top_of_those_of_the_bundle(run: Any, engine: Any) -> None:
-    assert misused(run, "a", "--temperature", "0.5") == "--temperature 0.5 has no effect without --sample"
+    assert misused(run, "a", "--temperature", "0.5") == "--temperature 0.5 has no effect without --do-sample"
     engine.decoding = {"do_sample": True, "num_return_sequences": 2}
     assert generate(run, "a", "--temperature", "0.5").stdout == "A\nA!\n"
-    assert generate(run, "a", "--no-sample").stdout == "A\n"
+    assert generate(run, "a", "--no-do-sample").stdout == "A\n"
 
 
 @pytest.mark.parametrize(
@@ -140,13 +142,13 @@ def test_options_hold_on_top_of_those_of_the_bundle(run: Any, engine: Any) -> No
         ("--max-new-tokens 5 --max-length 9", "--max-new-tokens 5 and --max-length 9 both set a length; give one"),
         ("--early-stopping true", "--early-stopping true has no effect without --num-beams of 2 or more"),
         ("--early-stopping never", "--early-stopping never has no effect without --num-beams of 2 or more"),
-        ("--sample --num-beams 2", "--num-beams 2 has no effect with --sample; leave one of them out"),
+        ("--do-sample --num-beams 2", "--num-beams 2 has no effect with --do-sample; leave one of them out"),
         (
             "--num-return-sequences 2",
-            "--num-return-sequences 2 is too many: the most likely tokens make one sequence; add --sample or "
+            "--num-return-sequences 2 is too many: the most likely tokens make one sequence; add --do-sample or "
             "--num-beams 2",
         ),
-        ("--seed 1", "--seed 1 has no effect without --sample"),
+        ("--seed 1", "--seed 1 has no effect without --do-sample"),
     ],
 )
 def test_errors_name_options_as_the_user_does(run: Any, engine: Any, options: str, message: str) -> None:
@@ -168,8 +170,8 @@ def test_errors_name_options_as_the_user_does(run: Any, engine: Any, options: st
         ("--stream --json", "Give --json or --stream, not both"),
         ("--stream --max-batch-tokens 9", "Give --max-batch-tokens or --stream, not both"),
         ("--stream --num-beams 2", "Give --num-beams or --stream, not both"),
-        ("--stream --sample --num-return-sequences 2", "Give --num-return-sequences or --stream, not both"),
-        ("--whole", "Give PROMPTS or --whole, not both"),
+        ("--stream --do-sample --num-return-sequences 2", "Give --num-return-sequences or --stream, not both"),
+        ("--one-text", "Give PROMPTS or --one-text, not both"),
         ("--input x", "Give texts as arguments or with --input, not both"),
     ],
 )
@@ -183,8 +185,8 @@ def test_errors_name_the_prompt(run: Any, engine: Any) -> None:
     assert failed(run, "full") == f"text 1 {where}"
     result = generate(run, stdin=f"{many}full\n")
     assert result.stderr == f"edgebert: error: line 1001 of standard input {where}\n"
-    assert failed(run, "--whole", stdin="full\n") == f"standard input {where}"
-    assert "line 2 of standard input is not UTF-8" in failed(run, "--whole", stdin=b"a\n\xff")
+    assert failed(run, "--one-text", stdin="full\n") == f"standard input {where}"
+    assert "line 2 of standard input is not UTF-8" in failed(run, "--one-text", stdin=b"a\n\xff")
 
 
 def test_prompts_are_run_in_parts(run: Any, engine: Any) -> None:
@@ -195,13 +197,13 @@ def test_prompts_are_run_in_parts(run: Any, engine: Any) -> None:
 
 def test_stream_prints_the_same_text(run: Any, engine: Any) -> None:
     assert generate(run, "once upon\n", "--stream").stdout == "ONCE UPON\n\n"
-    assert generate(run, "--stream", "--sample", "--seed", "1", stdin="once upon\n").stdout == "ONCE UPON\n"
-    assert generate(run, "--stream", "--whole", stdin="a b\nc\n").stdout == "A B\nC\n"
+    assert generate(run, "--stream", "--do-sample", "--seed", "1", stdin="once upon\n").stdout == "ONCE UPON\n"
+    assert generate(run, "--stream", "--one-text", stdin="a b\nc\n").stdout == "A B\nC\n"
     assert engine.calls[1] == {"texts": 1, "encoding_errors": "strict", "do_sample": True, "seed": 1}
 
 
 def test_stream_refuses_what_is_not_one_prompt(run: Any, engine: Any) -> None:
-    assert failed(run, "--stream", stdin="a\nb\n").startswith("--stream takes one prompt, not 2; --whole makes one")
+    assert failed(run, "--stream", stdin="a\nb\n").startswith("--stream takes one prompt, not 2; --one-text makes one")
     assert failed(run, "--stream", stdin="").startswith("--stream takes one prompt, not 0")
     assert failed(run, "boom", "--stream") == "text 1 is bad: it says boom"
 
@@ -235,7 +237,7 @@ def test_score(run: Any, engine: Any) -> None:
         "score": -0.6666667,
         "perplexity": 1.3956125,
     }
-    options = "--max-batch-tokens 9 --errors replace".split()
+    options = "--max-batch-tokens 9 --encoding-errors replace".split()
     assert run("score", "generate", "a", *options).exit_code == 0
     assert engine.calls[-1] == {"texts": 1, "max_batch_tokens": 9, "encoding_errors": "replace"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from edgebert import __version__
 from edgebert.cli import COMMANDS, main
+from edgebert_runtime.task_specs import TASKS
 from tests.support.patience import PATIENCE
 
 HEAVY = ("numpy", "onnxruntime", "tokenizers", "torch", "onnx", "edgebert_runtime", "edgebert_exporters")
@@ -58,6 +60,11 @@ def test_commands_are_short(name: str) -> None:
     lines = [line for _, _, line in code.co_lines() if line]
     body = max(lines) - min(line for line in lines if line > code.co_firstlineno)
     assert body <= 40
+
+
+def test_the_help_of_export_names_every_task(run: Any) -> None:
+    text = run("export", "--help").stdout
+    assert [name for name in TASKS if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_exit_codes_are_documented(run: Any) -> None:

@@ -154,7 +154,7 @@ def test_calibration_texts_must_be_there(run: Any, fp32_bundle: Path, tmp_path: 
     result = run("quantize", fp32_bundle, tmp_path / "q", "--calibration", tmp_path / "texts.txt")
     assert (result.exit_code, result.stdout) == (1, "")
     assert str(tmp_path / "texts.txt") in result.stderr
-    assert "--errors" not in result.stderr
+    assert "--encoding-errors" not in result.stderr
     assert not (tmp_path / "q").exists()
 
 

@@ -41,8 +41,8 @@ def test_choose(run: Any, engine: Any) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "1.0\tabc\n0.6666667\tde\n0.6666667\t-x\n0.33333334\ta\n"
     assert engine.calls[0]["prompt"] == "what?"
-    found = run("choose", "multiple-choice", "--json", "what?", "a", "abc").stdout.splitlines()
-    assert json.loads(found[0]) == {"index": 1, "score": 1.0, "text": "abc", "truncated": False}
+    lines = run("choose", "multiple-choice", "--json", "what?", "a", "abc").stdout.splitlines()
+    assert json.loads(lines[0]) == {"index": 1, "score": 1.0, "text": "abc", "truncated": False}
 
 
 def test_choose_names_its_texts(run: Any, engine: Any) -> None:
@@ -68,8 +68,8 @@ def test_wrong_usage(run: Any, engine: Any, args: list[str]) -> None:
 
 @pytest.mark.parametrize("args", [["rerank", "rerank", "q", "a"], ["choose", "multiple-choice", "q", "a", "b"]])
 def test_options_reach_the_engine(run: Any, engine: Any, args: list[str]) -> None:
-    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --errors replace --device auto --threads 2"
+    options = "--max-tokens 3 --no-truncate --max-batch-tokens 9 --encoding-errors replace --device auto --threads 2"
     assert run(*args, *options.split()).exit_code == 0
     assert engine.loads[0][1] == {"device": "auto", "threads": 2}
-    given = {"max_tokens": 3, "truncate": False, "max_batch_tokens": 9, "encoding_errors": "replace"}
-    assert engine.calls[0].items() >= given.items()
+    expected = {"max_tokens": 3, "truncate": False, "max_batch_tokens": 9, "encoding_errors": "replace"}
+    assert engine.calls[0].items() >= expected.items()

@@ -11,7 +11,7 @@ import pytest
 from edgebert.cli.text_input import MAX_LINE_BYTES
 
 SHARED = {"max_tokens": 3, "max_batch_tokens": 9, "encoding_errors": "replace"}
-OPTIONS = "--max-tokens 3 --max-batch-tokens 9 --errors replace"
+OPTIONS = "--max-tokens 3 --max-batch-tokens 9 --encoding-errors replace"
 
 
 def test_tag_prints_a_line_for_each_entity(run: Any, engine: Any) -> None:
@@ -64,23 +64,23 @@ def test_answer_prints_a_line_for_each_answer(run: Any, engine: Any) -> None:
 
 def test_answer_prints_json_for_each_question(run: Any, engine: Any) -> None:
     result = run("answer", "answer", "who?", "x", "--top-k", "2", "--no-answer", "--json", "--context", "A")
-    none, found = '{"text": "", "score": 0.5, "start": 0, "end": 0}', '"score": 0.33333334, "start": 0, "end": 1}'
-    lines = [f'{{"index": {i}, "answers": [{none}, {{"text": "A", {found}]}}\n' for i in (0, 1)]
+    none, span = '{"text": "", "score": 0.5, "start": 0, "end": 0}', '"score": 0.33333334, "start": 0, "end": 1}'
+    lines = [f'{{"index": {i}, "answers": [{none}, {{"text": "A", {span}]}}\n' for i in (0, 1)]
     assert result.stdout == "".join(lines)
 
 
 def test_answer_hands_its_options_on(run: Any, engine: Any) -> None:
     own = ["--max-answer-tokens", "4", "--stride", "2"]
     assert run("answer", "answer", "who?", "--context", "c", *OPTIONS.split(), *own).exit_code == 0
-    given = {"max_answer_tokens": 4, "handle_impossible_answer": False, "stride": 2, "progress": None}
-    assert engine.calls == [{"texts": 1, "contexts": ["c"], **SHARED, **given}]
+    expected = {"max_answer_tokens": 4, "handle_impossible_answer": False, "stride": 2, "progress": None}
+    assert engine.calls == [{"texts": 1, "contexts": ["c"], **SHARED, **expected}]
 
 
 def test_a_context_that_cannot_be_read(run: Any, engine: Any, tmp_path: Path) -> None:
     result = run("answer", "answer", "who?", stdin=b"fine\nbad \xff\n")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "line 2 of standard input is not UTF-8" in result.stderr
-    assert run("answer", "answer", "who?", "--errors", "replace", stdin=b"bad \xff").exit_code == 0
+    assert run("answer", "answer", "who?", "--encoding-errors", "replace", stdin=b"bad \xff").exit_code == 0
     assert engine.calls[0]["contexts"] == ["bad \ufffd"]
     result = run("answer", "answer", "who?", stdin=b"line\n" * (MAX_LINE_BYTES // 5 + 1))
     assert (result.exit_code, result.stdout) == (1, "")

@@ -106,8 +106,8 @@ def test_quality_comes_with_intervals(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_weights_that_cost_most_are_named() -> None:
-    found = [{"weight": f"w{i}", "bytes": 9, "int8": i * 1e-4, "int4": i * 1e-2} for i in range(20)]
-    rows = summary.costs_of_weights(found)
+    losses = [{"weight": f"w{i}", "bytes": 9, "int8": i * 1e-4, "int4": i * 1e-2} for i in range(20)]
+    rows = summary.costs_of_weights(losses)
     assert rows[0] == ("w19", "int8 1.90e-03, int4 1.90e-01")
     assert [weight for weight, _ in rows] == [f"w{i}" for i in range(19, 13, -1)]
     assert summary.costs_of_weights([]) == []
@@ -156,17 +156,17 @@ def test_settings(settings: dict[str, Any], rows: list[tuple[str, str]]) -> None
 
 def test_both_sides_of_a_translation_are_described() -> None:
     config = {"hidden_size": 8, "encoder_layers": 6, "decoder_layers": 3, "decoder_vocab_size": 41}
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "edgebert_version": "0",
         "format_version": 2,
         "weights": SimpleNamespace(cpu_requirements="any"),
     }
-    given = bundle(task="translate", limits=Limits(32000, 512, 512), config=config, **made)
-    rows = dict(summary.details(given))
+    marian = bundle(task="translate", limits=Limits(32000, 512, 512), config=config, **figures)
+    rows = dict(summary.details(marian))
     assert (rows["vocabulary"], rows["of targets"]) == ("32,000", "41")
     assert (rows["hidden size"], rows["encoder layers"], rows["decoder layers"]) == ("8", "6", "3")
     config["decoder_vocab_size"] = None  # type: ignore[assignment]
-    assert "of targets" not in dict(summary.details(given))
+    assert "of targets" not in dict(summary.details(marian))
 
 
 def test_verification_speaks_of_outputs_of_any_kind() -> None:

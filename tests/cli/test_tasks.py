@@ -40,22 +40,22 @@ def same(printed: object, score: float) -> bool:
 def test_embed_windows(run: Any, task_bundle: TaskBundle) -> None:
     engine = edgebert_runtime.load(task_bundle("embed"))
     expected = engine.embed([LONG], max_tokens=9, long_texts="mean", stride=2)
-    options = ["--max-tokens", "9", "--windows", "mean", "--stride", "2", "--json"]
-    (found,) = objects(run("embed", task_bundle("embed"), LONG, *options))
-    assert np.array(found["vector"], np.float32).tolist() == expected[0].tolist()
-    assert found["truncated"] is False
+    options = ["--max-tokens", "9", "--long-texts", "mean", "--stride", "2", "--json"]
+    (parsed,) = objects(run("embed", task_bundle("embed"), LONG, *options))
+    assert np.array(parsed["vector"], np.float32).tolist() == expected[0].tolist()
+    assert parsed["truncated"] is False
 
 
 def test_classify(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("classify")
     expected = edgebert_runtime.load(folder).classify(TEXTS)
     printed = rows(run("classify", folder, "--top-k", "2", stdin=STDIN))
-    found = objects(run("classify", folder, "--json", *TEXTS))
-    for one, cells, item in zip(expected, printed, found, strict=True):
-        assert (cells[0], item["label"]) == (one.label, one.label)
-        assert same(cells[1], one.score)
-        assert same(cells[3], np.sort(one.scores)[-2])
-        assert np.array(list(item["scores"].values()), np.float32).tolist() == one.scores.tolist()
+    parsed = objects(run("classify", folder, "--json", *TEXTS))
+    for reference, cells, item in zip(expected, printed, parsed, strict=True):
+        assert (cells[0], item["label"]) == (reference.label, reference.label)
+        assert same(cells[1], reference.score)
+        assert same(cells[3], np.sort(reference.scores)[-2])
+        assert np.array(list(item["scores"].values()), np.float32).tolist() == reference.scores.tolist()
     (cut,) = run("classify", folder, "--max-tokens", "5", LONG).stderr.splitlines()
     assert cut == "edgebert: texts cut because they were too long: 1 (see --max-tokens)"
 
@@ -64,8 +64,8 @@ def test_classify_pairs(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("next-sentence")
     expected = edgebert_runtime.load(folder).classify(TEXTS[:2], TEXTS[1:])
     printed = rows(run("classify", folder, "--pairs", stdin=f"{TEXTS[0]}\t{TEXTS[1]}\n{TEXTS[1]}\t{TEXTS[2]}\n"))
-    assert [cells[0] for cells in printed] == [one.label for one in expected]
-    assert all(same(cells[1], one.score) for cells, one in zip(printed, expected, strict=True))
+    assert [cells[0] for cells in printed] == [reference.label for reference in expected]
+    assert all(same(cells[1], reference.score) for cells, reference in zip(printed, expected, strict=True))
     assert "give --pairs" in run("classify", folder, *TEXTS).stderr
 
 
@@ -73,10 +73,10 @@ def test_rerank(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("rerank")
     expected = edgebert_runtime.load(folder).rerank("the dog", TEXTS)
     printed = rows(run("rerank", folder, "the dog", stdin=STDIN))
-    assert [cells[1] for cells in printed] == [one.text for one in expected]
-    assert all(same(cells[0], one.score) for cells, one in zip(printed, expected, strict=True))
-    found = objects(run("rerank", folder, "the dog", *TEXTS, "--json", "--top-k", "2"))
-    assert [item["index"] for item in found] == [one.index for one in expected[:2]]
+    assert [cells[1] for cells in printed] == [reference.text for reference in expected]
+    assert all(same(cells[0], reference.score) for cells, reference in zip(printed, expected, strict=True))
+    parsed = objects(run("rerank", folder, "the dog", *TEXTS, "--json", "--top-k", "2"))
+    assert [item["index"] for item in parsed] == [reference.index for reference in expected[:2]]
     result = run("rerank", folder, "the dog", "--no-truncate", "--max-tokens", "9", stdin=f"sun\n{LONG}\n")
     assert result.stderr.startswith("edgebert: error: line 2 of standard input has ")
 
@@ -85,14 +85,14 @@ def test_choose(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("multiple-choice")
     expected = edgebert_runtime.load(folder).choose("the dog", TEXTS)
     printed = rows(run("choose", folder, "the dog", *TEXTS))
-    assert [cells[1] for cells in printed] == [one.text for one in expected]
-    assert all(same(cells[0], one.score) for cells, one in zip(printed, expected, strict=True))
-    found = objects(run("choose", folder, "the dog", *TEXTS, "--json"))
-    assert [item["index"] for item in found] == [one.index for one in expected]
+    assert [cells[1] for cells in printed] == [reference.text for reference in expected]
+    assert all(same(cells[0], reference.score) for cells, reference in zip(printed, expected, strict=True))
+    parsed = objects(run("choose", folder, "the dog", *TEXTS, "--json"))
+    assert [item["index"] for item in parsed] == [reference.index for reference in expected]
     assert "choice 2 has the lone surrogate" in run("choose", folder, "the dog", "a", "\udcff").stderr
     result = run("choose", folder, "the dog", "sun", LONG, "--no-truncate", "--max-tokens", "9")
     assert result.stderr.startswith("edgebert: error: a choice with the prompt has ")
-    assert run("choose", folder, "the dog", "sun", "\udcff", "--errors", "replace").exit_code == 0
+    assert run("choose", folder, "the dog", "sun", "\udcff", "--encoding-errors", "replace").exit_code == 0
 
 
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first", "max"])
@@ -102,14 +102,20 @@ def test_tag(run: Any, task_bundle: TaskBundle, aggregation: str) -> None:
     expected = edgebert_runtime.load(folder).tag(texts, **options)
     arguments = ["--aggregation", aggregation, "--max-tokens", "9", "--stride", "2"]
     printed = rows(run("tag", folder, *arguments, stdin=f"{STDIN}{LONG}\n"))
-    places = [(index, one) for index, entities in enumerate(expected, 1) for one in entities]
+    places = [(index, reference) for index, entities in enumerate(expected, 1) for reference in entities]
     assert len(places) > 4
-    for cells, (index, one) in zip(printed, places, strict=True):
-        assert (*cells[:4], cells[5]) == (str(index), str(one.start), str(one.end), one.label, one.text)
+    for cells, (index, reference) in zip(printed, places, strict=True):
+        assert (*cells[:4], cells[5]) == (
+            str(index),
+            str(reference.start),
+            str(reference.end),
+            reference.label,
+            reference.text,
+        )
         assert texts[index - 1][int(cells[1]) : int(cells[2])] == cells[5]
-        assert same(cells[4], one.score)
-    found = objects(run("tag", folder, *arguments, "--json", *texts))
-    assert [len(item["entities"]) for item in found] == [len(entities) for entities in expected]
+        assert same(cells[4], reference.score)
+    parsed = objects(run("tag", folder, *arguments, "--json", *texts))
+    assert [len(item["entities"]) for item in parsed] == [len(entities) for entities in expected]
 
 
 def test_answer(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
@@ -119,13 +125,15 @@ def test_answer(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
     expected = edgebert_runtime.load(folder).answer_many(pairs, **options)
     arguments = ["--top-k", "3", "--no-answer", "--max-answer-tokens", "4", "--max-tokens", "20"]
     printed = rows(run("answer", folder, *TEXTS, *arguments, stdin=LONG.strip()))
-    answers = [(index, one) for index, found in enumerate(expected, 1) for one in found]
-    for cells, (index, one) in zip(printed, answers, strict=True):
-        assert (cells[0], *cells[2:]) == (str(index), str(one.start), str(one.end), one.text)
-        assert same(cells[1], one.score)
+    answers = [(index, reference) for index, spans in enumerate(expected, 1) for reference in spans]
+    for cells, (index, reference) in zip(printed, answers, strict=True):
+        assert (cells[0], *cells[2:]) == (str(index), str(reference.start), str(reference.end), reference.text)
+        assert same(cells[1], reference.score)
     (tmp_path / "c.txt").write_text(LONG.strip())
-    found = objects(run("answer", folder, *TEXTS, *arguments, "--json", "--context-file", tmp_path / "c.txt"))
-    assert [[one["text"] for one in item["answers"]] for item in found] == [[o.text for o in a] for a in expected]
+    parsed = objects(run("answer", folder, *TEXTS, *arguments, "--json", "--context-file", tmp_path / "c.txt"))
+    assert [[reference["text"] for reference in item["answers"]] for item in parsed] == [
+        [o.text for o in a] for a in expected
+    ]
     result = run("answer", folder, "sun", LONG, "--context", "the mat and the dog")
     assert result.stderr.startswith("edgebert: error: question 2 with its context ")
 
@@ -135,16 +143,16 @@ def test_fill_mask(run: Any, task_bundle: TaskBundle) -> None:
     expected = edgebert_runtime.load(folder).fill(texts, top_k=2)
     printed = rows(run("fill-mask", folder, "--top-k", "2", stdin="".join(f"{text}\n" for text in texts)))
     fillings = [
-        (str(index), str(mask), one)
+        (str(index), str(mask), reference)
         for index, masks in enumerate(expected, 1)
-        for mask, found in enumerate(masks, 1)
-        for one in found
+        for mask, ranked in enumerate(masks, 1)
+        for reference in ranked
     ]
-    for cells, (index, mask, one) in zip(printed, fillings, strict=True):
-        assert (*cells[:2], *cells[3:]) == (index, mask, one.token, one.text)
-        assert same(cells[2], one.score)
-    found = objects(run("fill-mask", folder, "--target", "cat", "--target", "mat", "--json", texts[0]))
-    assert [{one["token"] for one in mask} for mask in found[0]["masks"]] == [{"cat", "mat"}] * 2
+    for cells, (index, mask, reference) in zip(printed, fillings, strict=True):
+        assert (*cells[:2], *cells[3:]) == (index, mask, reference.token, reference.text)
+        assert same(cells[2], reference.score)
+    parsed = objects(run("fill-mask", folder, "--target", "cat", "--target", "mat", "--json", texts[0]))
+    assert [{reference["token"] for reference in mask} for mask in parsed[0]["masks"]] == [{"cat", "mat"}] * 2
     assert "line 2 of standard input has no [MASK]" in run("fill-mask", folder, stdin="[MASK]\nsun\n").stderr
     assert "--target: 'the cat' is not one token" in run("fill-mask", folder, "[MASK]", "--target", "the cat").stderr
 
@@ -154,15 +162,17 @@ def test_generate(run: Any, task_bundle: TaskBundle) -> None:
     engine = edgebert_runtime.load(folder)
     options = ["--max-new-tokens", "6", "--num-beams", "3", "--num-return-sequences", "2"]
     expected = engine.generate(TEXTS, max_new_tokens=6, num_beams=3, num_return_sequences=2)
-    found = objects(run("generate", folder, *options, "--json", stdin=STDIN))
-    places = [(index, rank, one) for index, several in enumerate(expected) for rank, one in enumerate(several)]
-    for item, (index, rank, one) in zip(found, places, strict=True):
-        assert (item["index"], item["sequence"], item["text"]) == (index, rank, one.text)
-        assert (item["tokens"], item["finish_reason"]) == (list(one.tokens), one.finish_reason)
-        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(one.token_logprobs).tolist()
-        assert same(item["score"], one.score)
+    parsed = objects(run("generate", folder, *options, "--json", stdin=STDIN))
+    places = [
+        (index, rank, reference) for index, several in enumerate(expected) for rank, reference in enumerate(several)
+    ]
+    for item, (index, rank, reference) in zip(parsed, places, strict=True):
+        assert (item["index"], item["sequence"], item["text"]) == (index, rank, reference.text)
+        assert (item["tokens"], item["finish_reason"]) == (list(reference.tokens), reference.finish_reason)
+        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(reference.token_logprobs).tolist()
+        assert same(item["score"], reference.score)
     (greedy,) = engine.generate(["\n".join(TEXTS)], max_new_tokens=6)
-    command = ["generate", folder, "--max-new-tokens", "6", "--whole"]
+    command = ["generate", folder, "--max-new-tokens", "6", "--one-text"]
     outputs = [run(*command, *more, stdin=STDIN) for more in ([], ["--stream"])]
     assert {output.stderr for output in outputs} == {""}
     assert {output.stdout for output in outputs} == {f"{as_it_is(greedy.text)}\n"}
@@ -180,12 +190,12 @@ def test_score(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("generate")
     expected = edgebert_runtime.load(folder).score(TEXTS)
     printed = rows(run("score", folder, stdin=STDIN))
-    found = objects(run("score", folder, "--json", *TEXTS))
-    for one, cells, item in zip(expected, printed, found, strict=True):
-        assert same(cells[0], one.score)
-        assert same(cells[1], one.perplexity)
-        assert (int(cells[2]), item["tokens"]) == (len(one.tokens), list(one.tokens))
-        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(one.token_logprobs).tolist()
+    parsed = objects(run("score", folder, "--json", *TEXTS))
+    for reference, cells, item in zip(expected, printed, parsed, strict=True):
+        assert same(cells[0], reference.score)
+        assert same(cells[1], reference.perplexity)
+        assert (int(cells[2]), item["tokens"]) == (len(reference.tokens), list(reference.tokens))
+        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(reference.token_logprobs).tolist()
     wrong = run("score", task_bundle("embed"), "a").stderr
     assert wrong.endswith("is a bundle of task embed; run 'edgebert embed'\n")
 
@@ -195,10 +205,12 @@ def test_bundles_that_generate_are_shown_and_quantized(run: Any, task_bundle: Ta
     shown = run("info", folder).stdout
     defaults = json.loads(run("info", folder, "--json").stdout)["decoding"]
     assert f"decoding\n  eos_token_id  {defaults['eos_token_id']}\n" in shown
-    made = run("quantize", folder, tmp_path / "q", "--scheme", "int4", "--block-size", "16", "--min-fidelity", "0.5")
-    assert (made.exit_code, made.stderr) == (0, "")
+    quantized = run(
+        "quantize", folder, tmp_path / "q", "--scheme", "int4", "--block-size", "16", "--min-fidelity", "0.5"
+    )
+    assert (quantized.exit_code, quantized.stderr) == (0, "")
     for part in ("int4", "fidelity", "perplexity", "generated"):
-        assert part in made.stdout
+        assert part in quantized.stdout
     assert run("generate", tmp_path / "q", "sun", "--max-new-tokens", "3").exit_code == 0
 
 
@@ -207,12 +219,16 @@ def test_translate(run: Any, task_bundle: TaskBundle) -> None:
     engine = edgebert_runtime.load(folder)
     options = ["--max-new-tokens", "6", "--num-beams", "3"]
     expected = engine.translate([*TEXTS, ""], max_new_tokens=6, num_beams=3)
-    found = objects(run("translate", folder, *options, "--json", stdin=f"{STDIN}\n"))
-    for item, one in zip(found, expected, strict=True):
-        assert (item["text"], item["tokens"], item["finish_reason"]) == (one.text, list(one.tokens), one.finish_reason)
-        assert same(item["score"], one.score)
+    parsed = objects(run("translate", folder, *options, "--json", stdin=f"{STDIN}\n"))
+    for item, reference in zip(parsed, expected, strict=True):
+        assert (item["text"], item["tokens"], item["finish_reason"]) == (
+            reference.text,
+            list(reference.tokens),
+            reference.finish_reason,
+        )
+        assert same(item["score"], reference.score)
     (split,) = engine.translate(["\n".join(TEXTS)], max_new_tokens=6, split_sentences=True)
-    command = ["translate", folder, "--max-new-tokens", "6", "--whole", "--split-sentences"]
+    command = ["translate", folder, "--max-new-tokens", "6", "--one-text", "--split-sentences"]
     for more in ([], ["--stream"]):
         assert run(*command, *more, stdin=STDIN).stdout == f"{as_it_is(split.text)}\n"
     long = run("translate", folder, "sun", LONG * 9)

@@ -39,7 +39,7 @@ def test_a_line_for_each_text(run: Any, engine: Any, tmp_path: Path) -> None:
 
 def test_a_single_text_is_printed_as_it_is(run: Any, engine: Any) -> None:
     assert printed(run, "once.\n\nTwice.") == "ONCE.\n\nTWICE.\n"
-    assert printed(run, "--whole", stdin="one\nmore\n") == "ONE\nMORE\n"
+    assert printed(run, "--one-text", stdin="one\nmore\n") == "ONE\nMORE\n"
     assert printed(run, "once upon\n", "--stream") == "ONCE UPON\n\n"
     assert engine.calls[-1] == {
         "texts": 1,
@@ -47,14 +47,14 @@ def test_a_single_text_is_printed_as_it_is(run: Any, engine: Any) -> None:
         "target_prefix": None,
         "encoding_errors": "strict",
     }
-    assert printed(run, "--stream", "--whole", "--split-sentences", stdin="a b\nc\n") == "A B\nC\n"
+    assert printed(run, "--stream", "--one-text", "--split-sentences", stdin="a b\nc\n") == "A B\nC\n"
 
 
 def test_json_has_every_figure_of_a_result(run: Any, engine: Any) -> None:
     lines = printed(run, "--json", stdin="a\nb\n").splitlines()
     assert json.loads(lines[0]) == {"index": 0, **RESULT, "finish_reason": "length"}
-    found = [json.loads(line) for line in printed(run, "a", "b\n", "--json", *SEVERAL).splitlines()]
-    places = [(one["index"], one["sequence"], one["text"]) for one in found]
+    objects = [json.loads(line) for line in printed(run, "a", "b\n", "--json", *SEVERAL).splitlines()]
+    places = [(item["index"], item["sequence"], item["text"]) for item in objects]
     assert places == [(0, 0, "A"), (0, 1, "A!"), (1, 0, "B\n"), (1, 1, "B\n!")]
 
 
@@ -62,12 +62,14 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any)
     printed(run, "a")
     assert engine.calls == [CALL]
     options = "--source-language en --target-language de --target-prefix So --num-beams 3 --length-penalty 0.6"
-    printed(run, "a", *options.split(), "--max-new-tokens", "5", "--max-batch-tokens", "9", "--errors", "replace")
+    printed(
+        run, "a", *options.split(), "--max-new-tokens", "5", "--max-batch-tokens", "9", "--encoding-errors", "replace"
+    )
     languages = {"source_language": "en", "target_language": "de"}
     search = {"num_beams": 3, "length_penalty": 0.6, "max_new_tokens": 5}
     own = {"target_prefix": "So", "max_batch_tokens": 9, "encoding_errors": "replace"}
     assert engine.calls[-1] == {**CALL, **languages, **search, **own}
-    printed(run, "a", "--split-sentences", "--sample", "--seed", "2")
+    printed(run, "a", "--split-sentences", "--do-sample", "--seed", "2")
     assert engine.calls[-1] == {**CALL, "split_sentences": True, "do_sample": True, "seed": 2}
 
 
@@ -79,7 +81,7 @@ def test_what_the_user_gave_is_handed_on_and_nothing_else(run: Any, engine: Any)
         ("--stream b", "--stream takes one text, not 2"),
         ("--stream --json", "Give --json or --stream, not both"),
         ("--stream --num-beams 2", "Give --num-beams or --stream, not both"),
-        ("--whole", "Give TEXTS or --whole, not both"),
+        ("--one-text", "Give TEXTS or --one-text, not both"),
         ("--prompt-lookup", "No such option"),
     ],
 )
@@ -94,7 +96,7 @@ def test_errors_name_texts_and_options_as_the_user_does(run: Any, engine: Any) -
     remedy = "is long; split it, or pass --split-sentences"
     assert (result.exit_code, result.stderr) == (1, f"edgebert: error: line 2 of standard input {remedy}\n")
     assert translate(run, "a", "--temperature", "0.5").stderr.endswith(
-        "--temperature 0.5 has no effect without --sample\n"
+        "--temperature 0.5 has no effect without --do-sample\n"
     )
 
 

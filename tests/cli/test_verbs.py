@@ -37,8 +37,8 @@ def test_each_task_has_a_command() -> None:
 @pytest.mark.parametrize("task", VERBS)
 @pytest.mark.parametrize("verb", TASKS)
 def test_the_wrong_command_names_the_right_one(run: Any, engine: Any, verb: str, task: str) -> None:
-    rest = {"choose": ["p", "a", "b"], "rerank": ["q", "a"], "answer": ["q", "--context", "c"]}.get(verb, ["A\t_"])
-    result = run(verb, f"{task}/", *rest, *(["--pairs"] if verb == "classify" else []))
+    arguments = {"choose": ["p", "a", "b"], "rerank": ["q", "a"], "answer": ["q", "--context", "c"]}.get(verb, ["A\t_"])
+    result = run(verb, f"{task}/", *arguments, *(["--pairs"] if verb == "classify" else []))
     if VERBS[task] in ALSO.get(verb, (verb,)):
         assert (result.exit_code, result.stderr) == (0, "")
     else:
@@ -64,8 +64,8 @@ def test_texts_come_from_anywhere(run: Any, engine: Any, tmp_path: Path, verb: s
     assert {output.exit_code for output in outputs} == {0}
     assert outputs[0].stdout != ""
     assert len({output.output for output in outputs}) == 1
-    both = run(*call(verb, "A", "--input", tmp_path / "t.txt"))
-    assert (both.exit_code, both.stdout) == (2, "")
+    result = run(*call(verb, "A", "--input", tmp_path / "t.txt"))
+    assert (result.exit_code, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("verb", READING)
@@ -88,7 +88,7 @@ def test_invalid_utf8_names_the_line(run: Any, engine: Any, verb: str) -> None:
     result = run(*call(verb), stdin=b"fine\nbad \xff here\n")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "line 2 of standard input is not UTF-8" in result.stderr
-    assert run(*call(verb, "--errors", "replace"), stdin=b"fine\nbad \xff here\n").exit_code == 0
+    assert run(*call(verb, "--encoding-errors", "replace"), stdin=b"fine\nbad \xff here\n").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", READING)

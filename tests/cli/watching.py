@@ -13,11 +13,11 @@ from edgebert_runtime import Bundle
 
 def watch(monkeypatch: pytest.MonkeyPatch, function: str, bundle: Path) -> dict[str, Any]:
     """Return what the function of the library will be called with; it makes nothing, and returns ``bundle``."""
-    seen: dict[str, Any] = {}
+    called_with: dict[str, Any] = {}
 
     def make(*args: Any, **options: Any) -> Bundle:
-        seen.update(options, args=args)
+        called_with.update(options, args=args)
         return Bundle.open(bundle)
 
     monkeypatch.setattr(edgebert_exporters, function, make, raising=False)
-    return seen
+    return called_with

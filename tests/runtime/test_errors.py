@@ -35,9 +35,9 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "sentence"), FIELDS)
 def test_fields_make_the_sentence(fields: dict[str, Any], sentence: str) -> None:
-    message, rest = fields["message"], {name: value for name, value in fields.items() if name != "message"}
+    message, keywords = fields["message"], {name: value for name, value in fields.items() if name != "message"}
     for kind in CLASSES:
-        error = kind(message, **rest)
+        error = kind(message, **keywords)
         assert str(error) == sentence
         for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
             assert type(twin) is kind

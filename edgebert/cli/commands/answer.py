@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgebert.cli.batch_runner import opened, read_whole
 from edgebert.cli.errors import input_name, name_inputs
 from edgebert.cli.formatting import call_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, request_options, stride_option, top_k_option
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row
+from edgebert.cli.text_input import opened, read_whole
 
 if TYPE_CHECKING:
     from edgebert_runtime import Answerer
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @bundle_argument
 @click.argument("questions", nargs=-1, required=True)
-@click.option("--context", metavar="TEXT", show_default="standard input", help="The text that holds the answers.")
-@click.option("--context-file", type=FOLDER, metavar="FILE", show_default="none", help="A file with it, in UTF-8.")
-@top_k_option(1, "How many answers to print for each question, if there are as many.")
+@click.option("--context", metavar="TEXT", show_default="standard input", help="The text to search.")
 @click.option(
-    "--max-answer-tokens", type=click.IntRange(min=1), default=15, help="Length of the longest answer, in tokens."
+    "--context-file", type=FOLDER, metavar="FILE", show_default="none", help="The file of the context, UTF-8."
 )
-@click.option("--no-answer", is_flag=True, help="Let the answer be that the context holds none.")
+@top_k_option(1, "Answers to print for each question.")
+@click.option(
+    "--max-answer-tokens", type=click.IntRange(min=1), default=15, help="Maximum length of an answer, in tokens."
+)
+@click.option("--no-answer", is_flag=True, help="Allow the result that the context holds no answer.")
 @stride_option("a quarter of a window, at most 128")
 @request_options(
-    json_help="Write a JSON object a line for each question: index, answers with text, score, start, end.", long="split"
+    json_help="Write a JSON object a line for each question: index, answers with text, score, start, end.",
+    long_texts="split",
 )
 def answer(
     request: Request,
@@ -44,22 +47,22 @@ def answer(
     no_answer: bool,
     stride: int | None,
 ) -> None:
-    r"""Find the answers to QUESTIONS in a text: the context.
+    r"""Find answers to QUESTIONS in a text, the context.
 
     \b
     Example:
         edgebert answer squad/ "Who wrote it?" --context "Ada Lovelace wrote the first program."
         edgebert answer squad/ "Who wrote it?" "When?" --top-k 3 < article.txt
 
-    Prints a line for each answer, best first and in the order of the questions, with tabs between the number of the
-    question, counted from 1, score, start, end and answer. Start and end count characters of the context from 0. With
-    --no-answer, a line with an empty answer, from 0 to 0, says that there is none. A long context is read in windows.
+    Prints a line for each answer, in the order of the questions, best first: number of the question from 1, score,
+    start, end and answer, with tabs between. Start and end count characters of the context from 0. With --no-answer, a
+    line with an empty answer, from 0 to 0, stands for none. A long context is read in windows.
     """
     context = read_context(request, context, context_file)
     engine: Answerer = request.load()
     name_inputs(text_name)
     with call_progress(request.verb) as progress:
-        found = engine.answer_many(
+        results = engine.answer_many(
             [(question, context) for question in questions],
             top_k=top_k,
             max_answer_tokens=max_answer_tokens,
@@ -68,22 +71,22 @@ def answer(
             progress=progress,
             **request.keywords,
         )
-    for index, answers in enumerate(found):
+    for index, answers in enumerate(results):
         if request.as_json:
             echo_object({"index": index, "answers": answers})
             continue
-        for one in answers:
-            echo_row(index + 1, one.score, one.start, one.end, one.text)
+        for span in answers:
+            echo_row(index + 1, span.score, span.start, span.end, span.text)
 
 
 def read_context(request: Request, context: str | None, file: Path | None) -> str:
-    """Return the context from where the options say it is."""
+    """Return the context: the option, its file, or standard input."""
     if context is not None and file is not None:
         raise click.UsageError("Give --context or --context-file, not both.")
     if context is not None:
         return context
     with opened(file, "the context", "of any length", "--context") as (stream, name):
-        return read_whole(stream, name, request.errors)
+        return read_whole(stream, name, request.encoding_errors)
 
 
 def text_name(error: EdgebertError) -> str:

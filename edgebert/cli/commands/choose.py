@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @click.argument("choices", nargs=-1, required=True)
 @request_options(json_help="Write a JSON object a line: index, counted from 0, score, text, truncated.")
 def choose(request: Request, prompt: str, choices: tuple[str, ...]) -> None:
-    r"""Tell which of CHOICES, two or more, goes best with PROMPT.
+    r"""Rank CHOICES, two or more, by fit to PROMPT.
 
     \b
     Example:
         edgebert choose swag/ "She opens the door." "She goes in." "The door eats her."
 
-    Prints a line for each choice, best first: score, tab, choice. The scores add up to 1.
+    Prints a line for each choice, best first: score, tab, choice. The scores sum to 1.
     """
     if len(choices) < 2:
         raise click.UsageError("Give two choices or more.")

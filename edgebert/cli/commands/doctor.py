@@ -16,7 +16,7 @@ from edgebert.cli.options import json_option
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    r"""Check this machine and its packages, and say what to repair.
+    r"""Check this machine and its packages, and print repairs.
 
     \b
     Example:
@@ -26,18 +26,18 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """
     from edgebert.cli.environment_report import diagnose
 
-    found = diagnose()
+    diagnosis = diagnose()
     if as_json:
-        echo_json({"ok": not found.broken, **dataclasses.asdict(found)})
+        echo_json({"ok": not diagnosis.broken, **dataclasses.asdict(diagnosis)})
     else:
-        for title, facts in found.facts.items():
+        for title, facts in diagnosis.facts.items():
             echo_table(flatten(facts), title=title)
         click.echo()
-        for message in found.broken:
+        for message in diagnosis.broken:
             click.echo(f"broken: {message}")
-        for message in found.advice:
+        for message in diagnosis.advice:
             click.echo(f"advice: {message}")
-        if not found.broken:
+        if not diagnosis.broken:
             click.echo("nothing is broken")
-    if found.broken:
+    if diagnosis.broken:
         ctx.exit(FAILED)

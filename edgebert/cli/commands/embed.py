@@ -25,46 +25,46 @@ if TYPE_CHECKING:
     "--output", type=FOLDER, metavar="FILE.npy", help="Write float32 of shape (texts, dim) to a NumPy file, or nothing."
 )
 @click.option(
-    "--windows",
-    type=click.Choice(["mean"]),
-    show_default="cut it",
-    help="What to do with a text that is too long: split it into windows of --max-tokens, and average their vectors.",
+    "--long-texts",
+    type=click.Choice(["truncate", "mean"]),
+    default="truncate",
+    help="A text over --max-tokens: truncate cuts it; mean splits it into windows and averages their vectors.",
 )
 @stride_option("0")
 @request_options(json_help="Write a JSON object a line: index, vector, tokens, truncated.")
-def embed(request: Request, output: Path | None, windows: str | None, stride: int | None) -> None:
-    r"""Turn TEXTS, or each line of standard input, into vectors.
+def embed(request: Request, output: Path | None, long_texts: str, stride: int | None) -> None:
+    r"""Embed TEXTS, or each line of standard input, as vectors.
 
     \b
     Example:
         edgebert embed minilm/ "A text." "Another text."
         edgebert embed minilm/ --input texts.txt --output vectors.npy
         zcat texts.gz | edgebert embed minilm/ --json | gzip > vectors.jsonl.gz
-        edgebert embed minilm/ --windows mean --stride 32 < long.txt
+        edgebert embed minilm/ --long-texts mean --stride 32 < long.txt
 
     Prints a line for each text, in order: its numbers, separated by spaces. An empty line is an empty text and has a
     vector too. Texts are read, embedded and written as they come, in bounded memory. Put -- before a text that starts
     with a dash.
     """
-    check_options(request, output, windows, stride)
+    check_options(request, output, long_texts, stride)
     with reading(request) as texts, NumpyFile(output) if output else contextlib.nullcontext() as destination:
         engine: Embedder = request.load()
         write = destination.start(engine.dim) if destination else write_json if request.as_json else write_text
-        options = {"long_texts": windows or "truncate", "stride": stride or 0, **request.keywords}
+        options = {"long_texts": long_texts, "stride": stride or 0, **request.keywords}
         for first, result in texts.results(
             lambda part: engine.embed_detailed(part, **options), shown=output is not None
         ):
             write(result, first)
-            texts.cut += int(result.truncated.sum())
+            texts.num_truncated += int(result.truncated.sum())
 
 
-def check_options(request: Request, output: Path | None, windows: str | None, stride: int | None) -> None:
+def check_options(request: Request, output: Path | None, long_texts: str, stride: int | None) -> None:
     """Refuse options that exclude each other, or need each other."""
     if output and request.as_json:
         raise click.UsageError("Give --json or --output, not both: --output writes a NumPy file.")
     if output and output.suffix != ".npy":
         raise click.UsageError(f"--output writes a NumPy file: call it {output.stem or 'vectors'}.npy.")
-    if stride is not None and windows is None:
-        raise click.UsageError("--stride is for --windows: without them a text is cut.")
-    if windows and not request.keywords["truncate"]:
-        raise click.UsageError("Give --windows or --no-truncate, not both: windows leave nothing to cut.")
+    if stride is not None and long_texts != "mean":
+        raise click.UsageError("--stride is for --long-texts mean: otherwise a text is cut.")
+    if long_texts == "mean" and not request.keywords["truncate"]:
+        raise click.UsageError("Give --long-texts mean or --no-truncate, not both: windows leave nothing to cut.")

@@ -24,12 +24,6 @@ class TaskType(StringType):
 
     name = "task"
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Return our names."""
-        from edgebert_runtime.task_specs import TASKS
-
-        return f"[{'|'.join(TASKS)}]"
-
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return our name of a task."""
         from edgebert_runtime.task_specs import TASKS, canonical_task
@@ -45,39 +39,42 @@ class TaskType(StringType):
 @click.option(
     "--task",
     type=TaskType(),
-    show_default="what the checkpoint is for",
-    help="What the bundle is for. The name of a pipeline of Hugging Face (text-classification) does as well.",
+    metavar="TASK",
+    show_default="the checkpoint's",
+    help="Task of the bundle: embed, classify, next-sentence, rerank, multiple-choice, tag, answer, fill-mask, "
+    "generate or translate; or a pipeline of Hugging Face, such as text-classification.",
 )
 @click.option(
     "--target",
     type=click.Choice(["cpu", "portable"]),
     default="cpu",
-    help="cpu is fastest in ONNX Runtime on a CPU; portable has standard ONNX operators only, for other engines.",
+    help="cpu is fastest in ONNX Runtime on a CPU; portable has standard ONNX operators only, for GPUs and other "
+    "engines.",
 )
 @click.option(
     "--pooling",
     type=click.Choice(["cls", "mean", "max", "last"]),
-    show_default="what the checkpoint says",
-    help="How token vectors become the vector of a text.",
+    show_default="the checkpoint's",
+    help="Task embed: pooling of token vectors into the vector of a text.",
 )
 @click.option(
     "--normalize/--no-normalize",
     default=None,
-    show_default="what the checkpoint says",
-    help="Whether to scale vectors to length 1.",
+    show_default="the checkpoint's",
+    help="Task embed: scale vectors to length 1.",
 )
 @click.option(
     "--problem-type",
     type=click.Choice(["single_label", "multi_label", "regression"]),
-    show_default="what the checkpoint says",
-    help="Task classify: whether a text has one label, any number of them, or numbers of its own.",
+    show_default="the checkpoint's",
+    help="Task classify: one label a text, any number of them, or numbers.",
 )
 @click.option(
     "--labels",
     type=FOLDER,
     metavar="FILE",
-    show_default="what the checkpoint says",
-    help="Tasks classify and tag: names of the labels, UTF-8, one a line, in the order of the model's outputs.",
+    show_default="the checkpoint's",
+    help="Tasks classify and tag: label names, UTF-8, one a line, in the order of the outputs.",
 )
 @pickle_option
 @force_option
@@ -95,7 +92,7 @@ def export(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Turn the folder CHECKPOINT into the folder BUNDLE, verified.
+    r"""Export the folder CHECKPOINT as the folder BUNDLE, verified.
 
     \b
     Example:
@@ -103,14 +100,14 @@ def export(
         edgebert export bert-base-uncased/ bert/ --task fill-mask
         edgebert export my-classifier/ topics/ --problem-type multi_label --labels names.txt
 
-    CHECKPOINT is a local folder with config.json, safetensors and the tokenizer's files. The result is compared with
-    PyTorch over batches, lengths and paddings. If it differs, that is an error, and BUNDLE is left as it was. Which
-    command runs it depends on its task.
+    CHECKPOINT is a local folder with config.json, safetensors and the tokenizer's files. The bundle is compared with
+    PyTorch over batches, lengths and paddings. A difference beyond tolerance is an error, and BUNDLE stays as it was.
+    The task decides which command runs the bundle.
     """
     import edgebert_exporters
 
     with step_progress() as progress:
-        made = edgebert_exporters.export_checkpoint(
+        exported = edgebert_exporters.export_checkpoint(
             checkpoint,
             bundle,
             task=task,
@@ -124,7 +121,7 @@ def export(
             progress=progress,
         )
     if as_json:
-        echo_json(as_dict(made))
+        echo_json(as_dict(exported))
         return
-    echo_table([*headline(made), *settings(made)])
-    echo_verification(made)
+    echo_table([*headline(exported), *settings(exported)])
+    echo_verification(exported)

@@ -19,30 +19,29 @@ if TYPE_CHECKING:
 @click.command("fill-mask", cls=Command)
 @bundle_argument
 @texts_options("[TEXTS]...")
-@top_k_option(5, "How many fillings to print for each mask.")
+@top_k_option(5, "Fillings to print for each mask.")
 @click.option(
     "--target",
     "targets",
     multiple=True,
     metavar="TOKEN",
     show_default="the whole vocabulary",
-    help="Fill in this token or another one named so, nothing else. May be given several times.",
+    help="Restrict fillings to this token. May be given several times.",
 )
 @request_options(
     json_help="Write a JSON object a line for each text: index, masks, each a list of fillings with token, token_id, "
     "score, text, start, end."
 )
 def fill_mask(request: Request, top_k: int, targets: tuple[str, ...]) -> None:
-    r"""Fill in masked words of TEXTS, or lines of standard input.
+    r"""Fill in the masks of TEXTS, or of each line of standard input.
 
     \b
     Example:
         edgebert fill-mask bert/ "Paris is the [MASK] of France."
         edgebert fill-mask bert/ "Ships [MASK] the sea." --target cross --target love
 
-    Prints a line for each filling, best first, with tabs between the number of the text and that of the mask in it,
-    both counted from 1, score, token, and the whole text with this mask filled in. 'edgebert info' shows the bundle's
-    mask token.
+    Prints a line for each filling, best first: number of the text from 1, number of the mask in it from 1, score,
+    token, and the text with this mask filled in, with tabs between. 'edgebert info' shows the mask token.
     """
     with reading(request) as texts:
         engine: MaskFiller = request.load()
@@ -52,5 +51,5 @@ def fill_mask(request: Request, top_k: int, targets: tuple[str, ...]) -> None:
                 echo_object({"index": index, "masks": masks})
                 continue
             for mask, fillings in enumerate(masks, 1):
-                for one in fillings:
-                    echo_row(index + 1, mask, one.score, one.token, one.text)
+                for filling in fillings:
+                    echo_row(index + 1, mask, filling.score, filling.token, filling.text)

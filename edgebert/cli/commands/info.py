@@ -16,7 +16,7 @@ from edgebert.cli.options import bundle_argument, json_option
 @bundle_argument
 @json_option
 def info(bundle: Path, as_json: bool) -> None:
-    r"""Show what BUNDLE is, what it takes, and how it was verified.
+    r"""Show the task, limits, settings and verification of BUNDLE.
 
     \b
     Example:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from edgebert.cli.batch_runner import reading
-from edgebert.cli.errors import name_inputs
 from edgebert.cli.formatting import call_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, request_options, texts_options, top_k_option
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @bundle_argument
 @click.argument("query")
 @texts_options("[PASSAGES]...")
-@top_k_option(None, "How many passages to print.")
+@top_k_option(None, "Passages to print.")
 @request_options(json_help="Write a JSON object a line: index, counted from 0, score, text, truncated.")
 def rerank(request: Request, query: str, top_k: int | None) -> None:
     r"""Sort PASSAGES, or lines of standard input, by fit to QUERY.
@@ -37,7 +36,6 @@ def rerank(request: Request, query: str, top_k: int | None) -> None:
     with reading(request) as texts:
         engine: Reranker = request.load()
         passages = texts.whole()
-        name_inputs(passages.text_name)
         with call_progress(request.verb) as progress:
-            found = engine.rerank(query, passages.texts, top_k=top_k, progress=progress, **request.keywords)
-        echo_ranked(found, request.as_json)
+            ranked = engine.rerank(query, passages.texts, top_k=top_k, progress=progress, **request.keywords)
+        echo_ranked(ranked, request.as_json)

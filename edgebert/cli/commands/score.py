@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgebert.cli.batch_runner import AT_ONCE, reading
+from edgebert.cli.batch_runner import TEXTS_AT_ONCE, reading
 from edgebert.cli.errors import Failure
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, language_options, request_options, texts_options
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @language_options
 @request_options(
     json_help="Write a JSON object a line for each text: index, tokens, token_logprobs, score, perplexity.",
-    long="refuse",
+    long_texts="refuse",
 )
 def score(request: Request, languages: dict[str, str]) -> None:
-    r"""Tell how likely TEXTS, or lines of standard input, are.
+    r"""Score TEXTS, or lines of standard input, by log-probability.
 
     \b
     Example:
@@ -35,9 +35,9 @@ def score(request: Request, languages: dict[str, str]) -> None:
         edgebert score gpt2/ --input texts.txt --json
         printf 'How are you?\tWie geht es dir?\n' | edgebert score opus-mt-en-de/
 
-    For a bundle that translates, a text is a source and its translation, with a tab between them, and what is told is
-    how likely the translation is. Prints a line for each text, in order, with tabs between the natural logarithm of its
-    probability, its perplexity and the number of its tokens. Less perplexity is more likely text, whatever its length.
+    Prints a line for each text, in order: log-probability (natural logarithm), perplexity and number of tokens, with
+    tabs between. A lower perplexity is a more likely text, whatever its length. For an encoder-decoder bundle a text is
+    a source and its target, with a tab between, and the target is scored.
     """
     from edgebert_runtime.task_specs import TASKS
 
@@ -51,11 +51,11 @@ def score(request: Request, languages: dict[str, str]) -> None:
 
         def compute(part: list[str]) -> list[Scored]:
             items = zip(*split_pairs(part, "a bundle that translates"), strict=True) if pairs else part
-            found: list[Scored] = engine.score(items, **options)
-            return found
+            results: list[Scored] = engine.score(items, **options)
+            return results
 
-        for index, found in texts.each(compute, AT_ONCE):
+        for index, result in texts.each(compute, TEXTS_AT_ONCE):
             if request.as_json:
-                echo_object({"index": index, **exact(found)})
+                echo_object({"index": index, **exact(result)})
             else:
-                echo_row(found.score, found.perplexity, len(found.tokens))
+                echo_row(result.score, result.perplexity, len(result.tokens))

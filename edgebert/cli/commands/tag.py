@@ -23,25 +23,24 @@ if TYPE_CHECKING:
     "--aggregation",
     type=click.Choice(["none", "simple", "first", "max"]),
     default="simple",
-    help="How tokens become entities: none prints each token; simple joins tokens of one label; first and max also "
-    "keep words whole, and label them as their first or their surest token.",
+    help="Entities from tokens: none prints each token; simple joins tokens of one label; first and max also keep "
+    "words whole, with the label of the first or the most certain token.",
 )
 @stride_option("a quarter of a window, at most 128")
 @request_options(
     json_help="Write a JSON object a line for each text: index, entities with label, score, start, end, text.",
-    long="split",
+    long_texts="split",
 )
 def tag(request: Request, aggregation: str, stride: int | None) -> None:
-    r"""Find entities, such as names, in TEXTS or standard input.
+    r"""Find named entities in TEXTS, or lines of standard input.
 
     \b
     Example:
         edgebert tag ner/ "Ada Lovelace lived in London."
         edgebert tag ner/ --aggregation first --input texts.txt --json
 
-    Each line of standard input is a text. Prints a line for each entity, in the order of the texts, with tabs between
-    the number of its text, counted from 1, start, end, label, score and text. Start and end count characters from 0. A
-    long text is read in windows, and nothing of it is lost.
+    Prints a line for each entity, in the order of the texts: number of the text from 1, start, end, label, score and
+    text, with tabs between. Start and end count characters from 0. A long text is read in windows, nothing is lost.
     """
     with reading(request) as texts:
         engine: Tagger = request.load()
@@ -50,5 +49,5 @@ def tag(request: Request, aggregation: str, stride: int | None) -> None:
             if request.as_json:
                 echo_object({"index": index, "entities": entities})
                 continue
-            for one in entities:
-                echo_row(index + 1, one.start, one.end, one.label, one.score, one.text)
+            for entity in entities:
+                echo_row(index + 1, entity.start, entity.end, entity.label, entity.score, entity.text)

@@ -18,14 +18,15 @@ from edgebert.cli.options import FOLDER, bundle_argument, json_option, pickle_op
 @pickle_option
 @json_option
 def verify(bundle: Path, checkpoint: Path | None, allow_pickle: bool, as_json: bool) -> None:
-    r"""Check that BUNDLE is whole and computes what it should.
+    r"""Check the files of BUNDLE and its parity with PyTorch.
 
     \b
     Example:
         edgebert verify minilm/ all-MiniLM-L6-v2/
 
-    Every file is compared with the hash in the manifest, and the engine with itself. With CHECKPOINT, it is compared
-    with PyTorch as well, over batches, lengths and paddings. Any difference beyond tolerance is an error.
+    Compares each file with its hash in the manifest, and the engine with the golden sample of the export. With
+    CHECKPOINT, it compares the engine with PyTorch too, over batches, lengths and paddings. A difference beyond
+    tolerance is an error.
     """
     import edgebert_exporters
 
