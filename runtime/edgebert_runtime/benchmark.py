@@ -39,7 +39,7 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
         InputError: if ``seconds`` is not a positive number.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
-        raise InputError(f"seconds={seconds!r:.60} is not a positive number")
+        raise InputError("is not a positive number", option="seconds", value=seconds)
     make = decoder_figures if TASKS[engine.bundle.manifest.task].generative else encoder_figures
     figures = make(engine, seconds)
     memory = peak_memory()  # before a second engine is loaded to see how long that takes

@@ -133,7 +133,7 @@ class Answerer(BatchEngine[AnswerOptions, AnswerItem, "tuple[Floats, ...]", "lis
         """Check the options of a call."""
         self._check_usable()
         if not isinstance(impossible, (bool, np.bool_)):
-            raise InputError(f"handle_impossible_answer={impossible!r:.60} is not True or False")
+            raise InputError("is not True or False", option="handle_impossible_answer", value=impossible)
         top_k = check_whole("top_k", top_k, 1, None)
         max_answer_tokens = check_whole("max_answer_tokens", max_answer_tokens, 1, self.max_tokens)
         special_tokens = self._tokenizer.pair.num_special_tokens
@@ -166,14 +166,15 @@ class Answerer(BatchEngine[AnswerOptions, AnswerItem, "tuple[Floats, ...]", "lis
         """
         max_tokens, stride = request.options.max_tokens, request.stride
         room = max_tokens - self._tokenizer.pair.num_special_tokens - question
-        where = f"text {index} has a question of {question} tokens, which leaves {max(0, room)} of {max_tokens}"
-        advice = f"shorten the question, or raise max_tokens up to {self.max_tokens}"
+        message = f"has a question of {question} tokens, which leaves {max(0, room)} of {max_tokens} for the context"
+        hint = f"shorten the question, or raise {{max_tokens}} up to {self.max_tokens}"
         if room < min(MIN_CONTEXT_TOKENS, context):
-            raise LimitError(f"{where} for the context of {context}; {advice}")
+            raise LimitError(f"{message} of {context}", index=index, hint=hint, options={"max_tokens": ...})
         if context <= room:
             return [(0, context)]
         if stride is not None and stride >= room:
-            raise LimitError(f"{where} for the context, not more than stride={stride}; lower it, {advice}")
+            message, hint = f"{message}, not more than {{stride}}", f"lower it, {hint}"
+            raise LimitError(message, index=index, hint=hint, options={"max_tokens": ..., "stride": stride})
         return token_windows(context, room, stride)
 
     def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: AnswerOptions) -> tuple[Floats, ...]:
@@ -208,5 +209,5 @@ def read_pair(item: object, index: int) -> tuple[str, str]:
         InputError: if ``item`` is not a pair of texts.
     """
     if not isinstance(item, (tuple, list)) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-        raise InputError(f"text {index} is {item!r:.60}, not a pair (question, context) of str")
+        raise InputError(f"is {item!r:.60}, not a pair (question, context) of str", index=index)
     return item[0], item[1]

@@ -142,7 +142,8 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
         if long_texts == "mean":
             token_windows(0, checked.max_tokens - self._tokenizer.num_special_tokens, stride)
         elif stride:
-            raise InputError(f'stride={stride!r:.60} has an effect with long_texts="mean" only')
+            windows = {"long_texts": "mean"}
+            raise InputError("has an effect with {long_texts} only", option="stride", value=stride, options=windows)
         return EmbedRequest(checked, long_texts, stride)
 
     def _embed(

@@ -130,7 +130,10 @@ class Generator(TextGenerationEngine):
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
         if prompt_lookup and checked.num_beams * checked.num_return_sequences > 1:
             raise InputError(
-                "prompt_lookup guesses for one sequence at a time; leave out num_beams and num_return_sequences"
+                "guesses for one sequence at a time",
+                option="prompt_lookup",
+                hint="leave out {num_beams} and {num_return_sequences}",
+                options={"num_beams": ..., "num_return_sequences": ...},
             )
         items = enumerate(iterate(prompts, "generate([text])"))
         read = [self._prompt(item, index, prefix, encoding_errors) for index, item in items]
@@ -177,7 +180,9 @@ class Generator(TextGenerationEngine):
         self._check_call(encoding_errors)
         ids = self._prompt(text, 0, None, encoding_errors).ids
         if len(ids) >= self.max_tokens:
-            raise LimitError(f"the prefix has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}")
+            raise LimitError(
+                f"has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}", item="the prefix"
+            )
         cache = self._cache(1, len(ids))
         prefill(cache, [ids])
         return Prefix(tuple(ids), tuple(cache.prefix()))
@@ -224,17 +229,17 @@ class Generator(TextGenerationEngine):
         ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, errors)
         if prefix is not None:
             if not ids:
-                raise InputError(f"prompt {index} is empty; write at least a word after the prefix")
+                raise InputError("is empty", index=index, item="prompt", hint="write at least a word after the prefix")
             ids = [*prefix.ids, *ids]
         if not ids:
             bos = self.decoding.get("bos_token_id")
             if bos is None:
-                raise InputError(f"prompt {index} is empty, and the bundle has no token to start from; write a word")
+                message = "is empty, and the bundle has no token to start from"
+                raise InputError(message, index=index, item="prompt", hint="write a word")
             ids = [bos]
         if len(ids) >= self.max_tokens:
-            raise LimitError(
-                f"prompt {index} has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}; shorten it"
-            )
+            message = f"has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}"
+            raise LimitError(message, index=index, item="prompt", hint="shorten it")
         return Prompt(index, ids)
 
     def _final_length(self, length: int, options: Options) -> int:

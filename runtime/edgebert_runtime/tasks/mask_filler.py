@@ -154,7 +154,7 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
         ids: list[int] = encoded.ids if encoded is not None else list(map(int, text))
         masks = [position for position, token in enumerate(ids) if token == self._mask_id]
         if not masks:
-            raise InputError(f"text {index} has no {self.mask_token}; write it where a word is to be filled in")
+            raise InputError(f"has no {self.mask_token}", index=index, hint="write it where a word is to be filled in")
         if encoded is None or not isinstance(text, str):
             return FillItem(index, (ModelInput(ids, logits_indices=masks),), *self._decode(ids, masks))
         spans = [strip(text, *encoded.token_to_chars(position)) for position in masks]
@@ -174,8 +174,10 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
             extent = masks[-1] - masks[0] + 1
             if extent > room:
                 raise LimitError(
-                    f"text {index} has masks that span {extent} tokens, of which {room} fit into max_tokens="
-                    f"{options.max_tokens}; split it, or raise max_tokens"
+                    f"has masks that span {extent} tokens, of which {room} fit into {{max_tokens}}",
+                    index=index,
+                    hint="split it, or raise the limit",
+                    options={"max_tokens": options.max_tokens},
                 )
             start = min(max(0, masks[0] - (room - extent) // 2), len(ids) - room)
         (text_start,) = template.starts(room)
@@ -220,10 +222,10 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
             InputError: if there are none, or one is no token.
         """
         if isinstance(targets, (str, bytes, Mapping)) or not isinstance(targets, Iterable):
-            raise InputError(f"targets={targets!r:.60} is not a list of tokens; write targets=[token]")
+            raise InputError("is not a list of tokens", option="targets", value=targets, hint="write targets=[token]")
         ids = dict.fromkeys(self._target_id(target) for target in targets)
         if not ids:
-            raise InputError("targets=[] leaves nothing to choose; give one token at least")
+            raise InputError("leaves nothing to choose", option="targets", value=[], hint="give one token at least")
         return np.array(list(ids), np.int64)
 
     def _target_id(self, target: str | int) -> int:
@@ -237,7 +239,8 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
         if len(encoded.ids) == 1 and encoded.ids[0] != self._tokenizer.unknown:
             return int(encoded.ids[0])
         tokens = ", ".join(encoded.tokens) or "nothing"
-        raise InputError(f"targets: {target!r:.60} is not one token; it would be split into {tokens:.200}")
+        message = f"{{targets}}: {target!r:.60} is not one token"
+        raise InputError(message, hint=f"it would be split into {tokens:.200}", options={"targets": ...})
 
 
 def top_tokens(logits: Floats, count: int, targets: NDArray[np.int64] | None) -> TopTokens:

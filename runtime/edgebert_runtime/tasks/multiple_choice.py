@@ -113,11 +113,16 @@ def read_question(question: Any, index: int) -> tuple[str, list[str]]:
         InputError: if it is not a prompt with at least two choices.
     """
     if not isinstance(question, (tuple, list)) or len(question) != 2:
-        raise InputError(f"question {index} is {type(question).__name__}, not a pair of prompt and choices")
+        raise InputError(
+            f"is {type(question).__name__}, not a pair of prompt and choices", index=index, item="question"
+        )
     prompt, choices = question[0], list(iterate(question[1], "choose(prompt, [choice, choice])"))
-    for name, text in (("the prompt", prompt), *((f"choice {i}", choice) for i, choice in enumerate(choices))):
-        if not isinstance(text, str):
-            raise InputError(f"{name} of question {index} is {type(text).__name__}, not str")
+    if not isinstance(prompt, str):
+        raise InputError(f"is {type(prompt).__name__}, not str", index=index, item="question", part="the prompt")
+    for number, choice in enumerate(choices):
+        if not isinstance(choice, str):
+            part = ("choice", number)
+            raise InputError(f"is {type(choice).__name__}, not str", index=index, item="question", part=part)
     if len(choices) < 2:
-        raise InputError(f"question {index} has {len(choices)} choices; give two at least")
+        raise InputError(f"has {len(choices)} choices", index=index, item="question", hint="give two at least")
     return prompt, choices

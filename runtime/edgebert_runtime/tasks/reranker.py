@@ -145,7 +145,7 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
         """Turn a passage and the query, or a pair of texts, into a row."""
         if request.query is None:
             if not isinstance(item, (tuple, list)) or len(item) != 2:
-                raise InputError(f"text {index} is {type(item).__name__}, not a pair of two texts")
+                raise InputError(f"is {type(item).__name__}, not a pair of two texts", index=index)
             return PassageItem(index, (self._encoder.pair(item[0], item[1], index, request.options),), item[1])
         if not isinstance(item, str):
             raise InputError(f"is {type(item).__name__}, not str", index=index, item="passage")

@@ -159,7 +159,8 @@ def checked_text(item: object, index: int, errors: Errors) -> str:
     if isinstance(item, str):
         return check_text(item, index, errors)
     if isinstance(item, (list, tuple, np.ndarray)):
-        raise InputError(f"text {index} is {type(item).__name__}: entities are places in a text, give it as one str")
+        hint = "entities are places in a text, give it as one str"
+        raise InputError(f"is {type(item).__name__}", index=index, hint=hint)
     raise refuse(item, index)
 
 

@@ -51,7 +51,7 @@ class TextEncoder:
         """Turn two texts into a row. Where they are too long together, the longer one is cut first."""
         for text in (first, second):
             if not isinstance(text, str):
-                raise InputError(f"text {index} is a pair with {type(text).__name__} in it, not two of str")
+                raise InputError(f"is a pair with {type(text).__name__} in it, not two of str", index=index)
         left, right = (self.content(text, index, options) for text in (first, second))
         return self.joined(left, right, index, options)
 

@@ -123,9 +123,10 @@ def check_stream(options: Options) -> None:
         InputError: naming the option.
     """
     if options.num_return_sequences > 1:
-        raise InputError(f"num_return_sequences={options.num_return_sequences} cannot be streamed; leave it out")
+        count = options.num_return_sequences
+        raise InputError("cannot be streamed", option="num_return_sequences", value=count, hint="leave it out")
     if options.mode == "beam":
-        raise InputError(f"num_beams={options.num_beams} cannot be streamed; leave it out")
+        raise InputError("cannot be streamed", option="num_beams", value=options.num_beams, hint="leave it out")
 
 
 def text_pieces(steps: Iterator[Step]) -> Iterator[str]:

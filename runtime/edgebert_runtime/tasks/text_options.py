@@ -59,15 +59,17 @@ class CheckedOptions:
             raise unknown_option(options)
         truncate, errors = options.get("truncate", True), options.get("encoding_errors", "strict")
         if not isinstance(truncate, (bool, np.bool_)):
-            raise InputError(f"truncate={truncate!r:.60} is not True or False")
+            raise InputError("is not True or False", option="truncate", value=truncate)
         check_choice("encoding_errors", errors, ("strict", "replace"))
         max_tokens, max_ids = limits.default_tokens, limits.max_tokens
         if (asked := options.get("max_tokens")) is not None:
             max_tokens = max_ids = check_whole("max_tokens", asked, 1, limits.max_tokens)
         if max_tokens <= special_tokens:
             raise InputError(
-                f"max_tokens={max_tokens} leaves no room beside {special_tokens} special tokens; the least is "
-                f"{special_tokens + 1}"
+                f"leaves no room beside {special_tokens} special tokens",
+                option="max_tokens",
+                value=max_tokens,
+                hint=f"the least is {special_tokens + 1}",
             )
         batch_tokens = limits.batch_tokens
         if (budget := options.get("max_batch_tokens")) is not None:
@@ -81,4 +83,4 @@ def unknown_option(options: TextOptions) -> InputError:
     name = sorted(options.keys() - known.keys())[0]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-    return InputError(f"option {name!r:.60} is not known; {hint}")
+    return InputError(f"option {name!r:.60} is not known", hint=hint)

@@ -111,15 +111,22 @@ class SourceReader:
     def source(self, ids: list[int], index: int, prefix: list[int], request: TranslationRequest) -> EncoderInput:
         """Turn token ids into a source."""
         if len(ids) > self.max_tokens:
-            remedy = "split it, or pass split_sentences=True"
+            hint = "split it, or pass {split_sentences}"
             if request.split_sentences:
-                remedy = "so many stand together without white space at which they could be cut"
-            raise LimitError(f"text {index} has {len(ids)} tokens, the limit is {self.max_tokens}; {remedy}")
+                hint = "so many stand together without white space at which they could be cut"
+            raise LimitError(
+                f"has {len(ids)} tokens, the limit is {self.max_tokens}",
+                index=index,
+                hint=hint,
+                options={"split_sentences": True},
+            )
         target = [*request.start, *(request.forced if prefix else ()), *prefix]
         if len(target) >= self.max_tokens:
             raise LimitError(
-                f"the target prefix of text {index} has {len(prefix)} tokens and leaves no room in the model's "
-                f"{self.max_tokens}; shorten it"
+                f"has {len(prefix)} tokens and leaves no room in the model's {self.max_tokens}",
+                index=index,
+                part="the target prefix",
+                hint="shorten it",
             )
         limit = self.max_tokens
         if request.options.max_new_tokens is None and request.options.max_length is None:
@@ -137,10 +144,14 @@ class SourceReader:
         if prefixes is None:
             return [[]] * count
         if request.split_sentences:
-            raise InputError("target_prefix begins one translation, split_sentences=True makes several of a text")
+            raise InputError(
+                "begins one translation, {split_sentences} makes several of a text",
+                option="target_prefix",
+                options={"split_sentences": True},
+            )
         items = [prefixes] * count if isinstance(prefixes, str) else list(prefixes)
         if len(items) != count:
-            raise InputError(f"{len(items)} target prefixes were given for {count} texts")
+            raise InputError(f"holds {len(items)} for {count} texts", option="target_prefix")
         return [self.target(item, index, request) for index, item in enumerate(items)]
 
     def target(self, item: Item, index: int, request: TranslationRequest) -> list[int]:
@@ -172,7 +183,9 @@ class SourceReader:
         start = [*request.start, *request.forced]
         if len(start) + len(ids) > self.max_tokens:
             raise LimitError(
-                f"the target of text {index} has {len(ids)} tokens, the limit is {self.max_tokens - len(start)}; "
-                "split the pair"
+                f"has {len(ids)} tokens, the limit is {self.max_tokens - len(start)}",
+                index=index,
+                part="the target",
+                hint="split the pair",
             )
         return replace(source, target=start, limit=len(start) + len(ids)), ids

@@ -276,13 +276,20 @@ class Translator(TextGenerationEngine):
             options = {**options, "forced_bos_token_id": languages.required("target_language", direction.target)}
         elif languages.style == "bart50" and target is not None:
             raise InputError(
-                f"target_language={target!r:.40} sets forced_bos_token_id={forced!r:.20}; give one of them"
+                "sets {forced_bos_token_id}",
+                option="target_language",
+                value=target,
+                hint="give one of them",
+                options={"forced_bos_token_id": forced},
             )
         checked = self._search_options(errors, count, options, {})
         if split and checked.num_return_sequences > 1:
             raise InputError(
-                f"num_return_sequences={checked.num_return_sequences} asks for several results, of which each sentence "
-                "would have its own; leave it out, or split_sentences=True"
+                "asks for several results, of which each sentence would have its own",
+                option="num_return_sequences",
+                value=checked.num_return_sequences,
+                hint="leave it out, or {split_sentences}",
+                options={"split_sentences": True},
             )
         return TranslationRequest(checked, direction, [start], errors, bool(split))
 
@@ -294,7 +301,7 @@ class Translator(TextGenerationEngine):
     def _pair(self, pair: tuple[Item, Item], index: int, request: TranslationRequest) -> tuple[EncoderInput, list[int]]:
         """Return the source of a pair, and the tokens of its target that count."""
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(f"text {index} is {type(pair).__name__}, not a pair of a source and a target")
+            raise InputError(f"is {type(pair).__name__}, not a pair of a source and a target", index=index)
         text = self._encoder.text_or_ids(pair[0], index, request.encoding_errors, self.max_tokens)
         return self._reader.pair(text, pair[1], index, request)
 

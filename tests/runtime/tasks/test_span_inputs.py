@@ -32,7 +32,7 @@ def answerer(tmp_path_factory: pytest.TempPathFactory) -> Answerer:
         ({"a": 1}, "dict was given"),
         (None, "NoneType was given"),
         ([b"a"], "text 0 is bytes"),
-        (["a", [5, 6]], "text 1 is list: entities are places in a text"),
+        (["a", [5, 6]], "text 1 is list; entities are places in a text"),
         ([np.array([5])], "text 0 is ndarray"),
         ([5], "text 0 is int"),
         (["ok", "bad\ud800"], r"text 1 has the lone surrogate U\+D800 at character 3"),

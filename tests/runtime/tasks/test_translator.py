@@ -305,7 +305,7 @@ def test_progress_counts_texts(engine: Translator) -> None:
         ({"encoding_errors": "ignore"}, "encoding_errors='ignore'"),
         ({"target_language": "fr"}, "target_language='fr' has no effect: the model knows one pair of languages"),
         ({"source_language": "fr"}, "source_language='fr' has no effect"),
-        ({"target_prefix": ["a"]}, "1 target prefixes were given for 2 texts"),
+        ({"target_prefix": ["a"]}, "target_prefix holds 1 for 2 texts"),
         ({"target_prefix": [3, 4]}, "text 0 is int, not str or a list of token ids"),
         ({"target_prefix": "a", "split_sentences": True}, "target_prefix begins one translation"),
         (
