@@ -208,7 +208,8 @@ def within_max_loss(
         allowed *= min(0.8, max_loss / measured)
     least = min((choice.loss for choice in choices if choice.format != FLOAT32), default=0.0)
     raise QuantizationError(
-        f"nothing can be quantized with a total loss of at most {max_loss:.3%}: the least of one weight is {least:.3%}",
+        f"nothing can be quantized with a total loss of at most {100 * max_loss:.3g}%: the least of one weight is "
+        f"{100 * least:.3g}%",
         hint="raise {mixed_precision}, or give {calibration} texts like yours",
         options={"mixed_precision": ..., "calibration": ...},
     )
