@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import onnx_ir as ir
 
 from edgebert import __version__
 from edgebert_exporters.bundles.atomic_folder import staged
@@ -24,8 +22,8 @@ from edgebert_exporters.quantization.mixed_precision import (
     measure_each_weight,
     sensitivity_rows,
 )
-from edgebert_exporters.quantization.quantizer import Quantizer
-from edgebert_exporters.quantization.schemes import FLOAT16, MIN_FIDELITY, Scheme, resolve_scheme, scheme_for_graph
+from edgebert_exporters.quantization.quantizer import Formats, Quantizer
+from edgebert_exporters.quantization.schemes import FLOAT16, MIN_FIDELITY, resolve_scheme, scheme_for_graph
 from edgebert_exporters.quantization.weight_selection import Plan
 from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import complete_report
@@ -109,12 +107,9 @@ def quantize_bundle(
         else:
             formats, entries = choose_formats(quantizer, calibration_samples, test_samples, mixed_precision, progress)
             settings |= entries
-        models, plan = quantizer.quantize(formats, progress)
-        name = scheme if formats is None else "mixed"
-        write_quantized(folder, source.bundle, models, plan, dataclasses.replace(resolved, name=name))
+        settings["coverage"] = write_quantized(folder, quantizer, formats, progress).coverage()
         quantized = OpenedBundle(Bundle.open(folder, verify="size"))  # its hashes were just computed
         check_finite(quantized)
-        settings["coverage"] = plan.coverage()
         report = complete_report(settings, source, quantized, test_samples, examples, progress)
         gates.check(report)
         manifest = with_report(quantized, report)
@@ -169,19 +164,22 @@ def check_source(source: OpenedBundle, scheme: str) -> None:
         )
 
 
-def write_quantized(folder: Path, source: Bundle, models: Mapping[str, ir.Model], plan: Plan, scheme: Scheme) -> None:
-    """Write graphs, tokenizers and a manifest without a report."""
+def write_quantized(folder: Path, quantizer: Quantizer, formats: Formats | None, progress: Progress) -> Plan:
+    """Write graphs, tokenizers and a manifest without a report; return the plan of all graphs."""
+    models, plan = quantizer.quantize(formats, progress)
+    source, scheme = quantizer.source, quantizer.scheme
     signatures = {name: Signature(spec.inputs, spec.outputs) for name, spec in source.manifest.graphs.items()}
     if scheme.format == FLOAT16:
         signatures = {name: float16_signature(signature) for name, signature in signatures.items()}
-    specs = write_graphs(dict(models), folder, signatures, single_file=source.manifest.target == "portable")
+    specs = write_graphs(models, folder, signatures, single_file=source.manifest.target == "portable")
     copy_tokenizers(source.path, folder)
+    strictest = scheme_for_graph("encoder", scheme) if "encoder" in models else scheme
     weights = Weights(
-        scheme.name,
-        bytes_of(models.values()),
-        (plan.quantized, plan.eligible),
-        plan.skipped,
-        scheme_for_graph("encoder" if "encoder" in models else "model", scheme).cpu_requirements,
+        scheme=scheme.name if formats is None else "mixed",
+        bytes=bytes_of(models.values()),
+        coverage=(plan.quantized, plan.eligible),
+        skipped=plan.skipped,
+        cpu_requirements=strictest.cpu_requirements,
     )
     manifest = dataclasses.replace(
         source.manifest,
@@ -192,6 +190,7 @@ def write_quantized(folder: Path, source: Bundle, models: Mapping[str, ir.Model]
         verification={},
     )
     write_manifest(folder, manifest)
+    return plan
 
 
 def check_finite(quantized: OpenedBundle) -> None:
