@@ -24,9 +24,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from edgebert_exporters import export_checkpoint, quantize_bundle
-from edgebert_runtime import KINDS, Bundle
+from edgebert_runtime import ENGINES, Bundle
 from edgebert_runtime.session.session import open_session
-from edgebert_runtime.tasks.engine import Engine
+from edgebert_runtime.tasks.base.engine import Engine
 
 ROOT = Path(__file__).parent.parent
 TEXTS, RUNS = 1000, 5
@@ -99,7 +99,7 @@ def main(minilm: Path) -> None:
     for task in HEADS:
         with tempfile.TemporaryDirectory() as scratch:
             bundle = Bundle.open(make_bundle(minilm, task, Path(scratch)))
-            kind: type[Engine] = next(kind for kind in KINDS if task in kind.tasks)
+            kind: type[Engine] = ENGINES[task]
             session: Any = Timed(open_session(bundle.path / "model.onnx", threads=1), "run")
             engine = kind(bundle, session=session)
             engine._tokenizer.inner = tokenizer = Timed(engine._tokenizer.inner, "encode")

@@ -109,7 +109,7 @@ def alike(old: Floats, new: Floats) -> Figures:
 
 def embed(bundle: Path, texts: Sequence[str]) -> Judged:
     """Return the vectors (n, dim) of texts, and the nearest other text (n,) of each."""
-    vectors = edgebert.load(bundle).embed(list(texts))
+    vectors = edgebert.Embedder.load(bundle).embed(list(texts))
     return {"vectors": vectors, "nearest": nearest(vectors)}
 
 
@@ -130,7 +130,7 @@ def unmask(bundle: Path, sequences: Sequence[Sequence[str]]) -> Judged:
         For each place: ``-log p`` of the original token and a 1 in ``loss`` (n, 2), and the numbers of the ``right``
         and the likeliest token, ``found``, both (n,).
     """
-    model: edgebert.MaskFiller = edgebert.load(bundle)
+    model = edgebert.MaskFiller.load(bundle)
     mask, tokens = model.mask_token, sorted(set().union(*sequences))
     texts, right = [], []
     for sequence in sequences:
@@ -147,14 +147,14 @@ def unmask(bundle: Path, sequences: Sequence[Sequence[str]]) -> Judged:
 
 def score(bundle: Path, texts: Sequence[str]) -> Judged:
     """Return the bits that each text costs, and its bytes (n, 2)."""
-    scored = edgebert.load(bundle).score(list(texts))
+    scored = edgebert.Generator.load(bundle).score(list(texts))
     bits = [[-result.score / math.log(2), len(text.encode())] for result, text in zip(scored, texts, strict=True)]
     return {"bits": np.array(bits)}
 
 
 def pronounce(bundle: Path, words: cmudict.Dictionary) -> Judged:
     """Return edits and phones (words, 2) of pronunciations with four beams."""
-    said = [translation.text for translation in edgebert.load(bundle).translate(list(words), num_beams=4)]
+    said = [translation.text for translation in edgebert.Translator.load(bundle).translate(list(words), num_beams=4)]
     errors = Errors.of(said, list(words.values()))
     return {"errors": np.stack([errors.edits, errors.phones], 1).astype(np.float64), "said": np.array(said)}
 

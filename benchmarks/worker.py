@@ -35,7 +35,7 @@ def edgebert(path: str) -> Side:
     """Our engine, as an application calls it."""
     import edgebert
 
-    engine: edgebert.Embedder = edgebert.load(path)
+    engine = edgebert.Embedder.load(path)
     return engine.embed
 
 

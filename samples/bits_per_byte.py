@@ -35,6 +35,6 @@ if __name__ == "__main__":
     try:
         _, held_out = sotu.split(sotu.read(sotu.fetch(chosen.archive)))
         for bundle in chosen.bundles:
-            print(f"{bits_per_byte(edgebert.load(bundle), held_out):.3f} bits per byte  {bundle}", flush=True)
+            print(f"{bits_per_byte(edgebert.Generator.load(bundle), held_out):.3f} bits per byte  {bundle}", flush=True)
     except (RuntimeError, edgebert.EdgebertError) as error:
         sys.exit(f"bits_per_byte: {error}")

@@ -57,7 +57,7 @@ def main(folder: Path) -> None:
     small = quantize_bundle(bundle.path, folder / "minilm.int8", force=True, progress=progress_lines())
     quantized, eligible = small.manifest.weights.coverage
     say(f"quantized to {small.path}; {quantized} of {eligible} matrix products are int8")
-    search(edgebert.load(small.path), sentences)
+    search(edgebert.Embedder.load(small.path), sentences)
     compare(checkpoint, [("fp32 bundle", bundle.path), ("int8 bundle", small.path)], sentences)
 
 
@@ -78,7 +78,7 @@ def compare(checkpoint: Path, bundles: Sequence[tuple[str, Path]], sentences: Se
     sides.append(("PyTorch", size(checkpoint / "model.safetensors"), time.perf_counter() - start, embed))
     for name, path in bundles:
         start = time.perf_counter()
-        model = edgebert.load(path)
+        model = edgebert.Embedder.load(path)
         model.embed(sentences[:1])
         sides.append((name, sum(map(size, path.iterdir())), time.perf_counter() - start, model.embed))
     reference = embed(sentences)

@@ -205,7 +205,7 @@ def run(options: argparse.Namespace) -> None:
     """Fine-tune and ship as the command line says, and show three questions with their answers."""
     data = quick(options.folder) if options.quick else real(options.folder, options.wordnet, STEPS * BATCH, TESTS)
     main(options.folder, *data, QUICK if options.quick else FULL)
-    answerer = edgebert.load(options.folder.with_name(f"{options.folder.name}.int8"))
+    answerer = edgebert.Answerer.load(options.folder.with_name(f"{options.folder.name}.int8"))
     for question, place in zip(data[2][:3], answer(answerer, data[2][:3]), strict=True):
         answered = question.context[slice(*place)] if place else "(no answer)"
         say(f"\n  {question.context}\n  {question.word}? {answered}")

@@ -187,7 +187,7 @@ def run(options: argparse.Namespace) -> None:
     """Fine-tune and ship as the command line says, and show two texts put right."""
     data = quick(options.folder) if options.quick else real(options.folder, options.archive, STEPS * BATCH, TESTS)
     main(options.folder, *data, QUICK if options.quick else FULL)
-    tagger = edgebert.load(options.folder.with_name(f"{options.folder.name}.int8"))
+    tagger = edgebert.Tagger.load(options.folder.with_name(f"{options.folder.name}.int8"))
     for part in data[2][:2]:
         say(f"\n  {' '.join(part.words)}\n  {restore(part.words, label(tagger, [part.words]))}")
 

@@ -78,7 +78,7 @@ def engines(checkpoint: Path, model: HeadedBert, calibration: Sequence[str]) -> 
     places = beside(checkpoint, "bundle", "int8")
     exact = export_checkpoint(checkpoint, places[0], force=True)
     small = quantize_bundle(exact.path, places[1], calibration=calibration, force=True)
-    kind = type(edgebert.load(exact.path))
+    kind: Any = type(edgebert.load(exact.path))
     return {
         "PyTorch": (kind(exact, session=Reference(model)), size(checkpoint)),
         "fp32 bundle": (edgebert.load(exact.path), size(exact.path)),

@@ -84,7 +84,7 @@ def measure(bundles: Sequence[Path], words: cmudict.Dictionary) -> Iterator[str]
     """Yield a line for each bundle and each way to search."""
     first: dict[int, list[str]] = {}
     for path in bundles:
-        model: edgebert.Translator = edgebert.load(path)
+        model = edgebert.Translator.load(path)
         megabytes = sum(file.stat().st_size for file in path.iterdir()) / 1e6
         for beams in BEAMS:
             start = time.perf_counter()

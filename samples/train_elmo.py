@@ -95,7 +95,7 @@ def ship(folder: Path, sentences: Sequence[str]) -> float:
     places = beside(folder, "bundle", "int8")
     bundle = export_checkpoint(folder, places[0], pooling="mean", normalize=True, force=True)
     small = quantize_bundle(bundle.path, places[1], calibration=sentences, force=True)
-    exact, rounded = (edgebert.load(shipped.path).embed(sentences) for shipped in (bundle, small))  # (n, dim)
+    exact, rounded = (edgebert.Embedder.load(shipped.path).embed(sentences) for shipped in (bundle, small))  # (n, dim)
     cosines = (exact * rounded).sum(1)
     error = bundle.manifest.verification["max_error"]
     say(f"exported to {bundle.path}, off by {error:.1e} at most; quantized to {small.path}")

@@ -66,7 +66,7 @@ def main(folder: Path, wordnet: Path | None = None, definitions: int | None = No
     say(f"{len(train):,} definitions to train on, {len(test):,} to test, {len(CLASSES)} classes")
     encoder = export_checkpoint(minilm, folder / "encoder.bundle", pooling="mean", normalize=False, force=True)
     start = time.perf_counter()
-    vectors = edgebert.load(encoder.path).embed([text for text, _ in train])
+    vectors = edgebert.Embedder.load(encoder.path).embed([text for text, _ in train])
     say(f"vectors in {time.perf_counter() - start:.0f} s")
     start = time.perf_counter()
     weight, bias = train_linear(vectors, np.array([label for _, label in train]))
@@ -88,7 +88,7 @@ def report(train: list[Definition], test: list[Definition], bundles: Sequence[tu
     print(f"  {'naive Bayes on words':<33} {(naive_bayes(train, test) == labels).mean():9.1%}")
     guesses = []
     for name, path in bundles:
-        model = edgebert.load(path)
+        model = edgebert.Classifier.load(path)
         start = time.perf_counter()
         results = model.classify([text for text, _ in test])
         speed = len(test) / (time.perf_counter() - start)

@@ -72,7 +72,7 @@ def test_logits_are_those_of_pytorch_in_the_order_of_the_texts(
 
 def test_vectors_are_those_of_the_engine(fp32_bundle: Path) -> None:
     judged = quality_models.embed(fp32_bundle, TEXTS)
-    np.testing.assert_array_equal(judged["vectors"], edgebert.load(fp32_bundle).embed(TEXTS))
+    np.testing.assert_array_equal(judged["vectors"], edgebert.Embedder.load(fp32_bundle).embed(TEXTS))
     away = np.linalg.norm(judged["vectors"][:, None] - judged["vectors"][None], axis=2)
     np.fill_diagonal(away, np.inf)
     np.testing.assert_array_equal(judged["nearest"], away.argmin(1))  # they have length 1
@@ -82,7 +82,7 @@ def test_bits_are_those_of_the_sample(decoder_bundle: Callable[[str], Path]) -> 
     texts = ["the cat", "é in the sun"]
     bits = quality_models.score(decoder_bundle("cpu"), texts)["bits"]
     assert bits[:, 1].tolist() == [7, 13]
-    whole = bits_per_byte.bits_per_byte(edgebert.load(decoder_bundle("cpu")), "\n".join(texts))
+    whole = bits_per_byte.bits_per_byte(edgebert.Generator.load(decoder_bundle("cpu")), "\n".join(texts))
     assert ratio(bits) == pytest.approx(whole, rel=1e-5)
 
 

@@ -110,7 +110,9 @@ def test_the_bundles_agree_with_pytorch(quick: tuple[Path, train_elmo.Perplexity
     assert manifest.weights.bytes < 0.5 * Bundle.open(tmp_path / "quick.bundle").manifest.weights.bytes
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     elmo = reopened(quick[0]).elmo
-    for sentence, vector in zip(sentences, edgebert.load(tmp_path / "quick.bundle").embed(sentences), strict=True):
+    for sentence, vector in zip(
+        sentences, edgebert.Embedder.load(tmp_path / "quick.bundle").embed(sentences), strict=True
+    ):
         ids = torch.tensor([tokenizer.encode(sentence).ids])
         with torch.no_grad():
             mean = elmo(ids, torch.ones_like(ids))[0].mean(0)

@@ -116,7 +116,7 @@ def test_an_engine_labels_words_as_the_model_does(tagger: Tagged) -> None:
     logits = model(*batch[:3])
     assert isinstance(logits, torch.Tensor)
     expected = logits.argmax(-1)[batch.labels != IGNORED].tolist()
-    assert finetune_tagger.label(edgebert.load(folder.with_name("quick.bundle")), texts) == expected
+    assert finetune_tagger.label(edgebert.Tagger.load(folder.with_name("quick.bundle")), texts) == expected
 
 
 def entries() -> list[finetune_spans.Entry]:
@@ -197,7 +197,7 @@ def test_the_reference_gives_an_engine_what_pytorch_computes(answerer: Answered)
         assert np.array_equal(ours, theirs.numpy())
     # Wherever the best start and the best end make an answer, or both say that there is none, the engine finds that.
     start, end = (np.where(feeds["attention_mask"] == 0, -np.inf, side).argmax(1) for side in outputs)
-    texts = finetune_spans.answer(edgebert.load(folder.with_name("quick.bundle")), questions[:20])
+    texts = finetune_spans.answer(edgebert.Answerer.load(folder.with_name("quick.bundle")), questions[:20])
     inside = feeds["token_type_ids"][np.arange(20), start] == 1
     agreed = [row for row in range(20) if start[row] == end[row] == 0 or (inside[row] and start[row] <= end[row])]
     assert {texts[row] is None for row in agreed} == {True, False}

@@ -206,7 +206,7 @@ def test_the_checkpoint_that_ships_says_words(bundles: list[Path]) -> None:
 def test_the_checkpoint_that_ships_says_words_that_it_was_not_trained_on(bundles: list[Path]) -> None:
     wrong = []
     for path in bundles:
-        said = [translation.text for translation in edgebert.load(path).translate(list(TEST))]
+        said = [translation.text for translation in edgebert.Translator.load(path).translate(list(TEST))]
         wrong.append(Errors.of(said, list(TEST.values())).wer)
     exact, int8, int4 = wrong
     assert exact < BAR
@@ -216,7 +216,7 @@ def test_the_checkpoint_that_ships_says_words_that_it_was_not_trained_on(bundles
 
 def test_bundles_and_transformers_say_what_pytorch_says(bundles: list[Path]) -> None:
     words = list(TEST)
-    model = edgebert.load(bundles[0])
+    model = edgebert.Translator.load(bundles[0])
     greedy = [translation.text for translation in model.translate(words, num_beams=1)]
     ours = train_g2p.pronounce(train_g2p.load(SHIPPED), words)
     assert (

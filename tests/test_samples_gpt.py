@@ -79,7 +79,7 @@ def test_a_bundle_costs_the_bits_that_pytorch_says(quick: tuple[Path, float], tm
     size = sum(len(line.encode()) for line in short)
     expected = sum(train_gpt.bits_per_byte(model, row, size) for row in short.values())
     bundle = export_checkpoint(checkpoint, tmp_path / "bundle").path
-    assert bits_per_byte(edgebert.load(bundle), "\n".join(short)) == pytest.approx(expected, rel=1e-4)
+    assert bits_per_byte(edgebert.Generator.load(bundle), "\n".join(short)) == pytest.approx(expected, rel=1e-4)
 
 
 @torch.no_grad()

@@ -57,6 +57,6 @@ def test_the_whole_sample(tmp_path: Path, pytestconfig: pytest.Config, capsys: p
     sample.main(folder, wordnet=tmp_path / "dict")
     printed = capsys.readouterr().out
     assert printed.count("100.0%") >= 2
-    model = edgebert.load(folder / "classifier.int8")
+    model = edgebert.Classifier.load(folder / "classifier.int8")
     duck, porridge = model.classify(["a wild duck that lives on farms", "hot porridge eaten at dinner"])
     assert (duck.label, porridge.label) == ("noun.animal", "noun.food")

@@ -172,13 +172,13 @@ def test_the_library_gives_the_same_vectors(installed: Install, bundle: Path) ->
     done = installed.run("python", "-c", code, bundle)
     assert (done.returncode, done.stderr) == (0, "1 of 5 texts were cut to 40 tokens\n")
     vectors, loaded = json.loads(done.stdout)
-    np.testing.assert_allclose(vectors, edgebert.load(bundle).embed(TEXTS), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors, edgebert.Embedder.load(bundle).embed(TEXTS), rtol=0, atol=1e-5)
     assert loaded == []
 
 
 def test_the_command_line_embeds(installed: Install, bundle: Path) -> None:
     texts = TEXTS[:4]
-    expected = edgebert.load(bundle).embed(texts)
+    expected = edgebert.Embedder.load(bundle).embed(texts)
     lines = installed.output("edgebert", "embed", bundle, "--json", stdin="".join(f"{text}\n" for text in texts))
     rows = [json.loads(line) for line in lines.splitlines()]
     np.testing.assert_allclose([row["vector"] for row in rows], expected, rtol=0, atol=1e-5)
@@ -251,10 +251,10 @@ def test_a_copy_of_the_runtime_needs_three_packages(installed: Install, fp32_bun
     copied = shutil.copytree(SOURCES["edgebert_runtime"] / "edgebert_runtime", tmp_path / "edgebert_runtime")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import edgebert_runtime, json;"
-        f"vectors = edgebert_runtime.load(sys.argv[2]).embed({TEXTS[:4]!r}).tolist();"
+        f"vectors = edgebert_runtime.Embedder.load(sys.argv[2]).embed({TEXTS[:4]!r}).tolist();"
         "print(json.dumps([edgebert_runtime.__file__, vectors, 'edgebert' in sys.modules]))"
     )
     text = installed.output("python", "-I", "-S", "-c", code, tmp_path, fp32_bundle)
     file, vectors, whole = json.loads(text)
     assert (file, whole) == (str(Path(copied, "__init__.py")), False)
-    np.testing.assert_allclose(vectors, edgebert.load(fp32_bundle).embed(TEXTS[:4]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors, edgebert.Embedder.load(fp32_bundle).embed(TEXTS[:4]), rtol=0, atol=1e-5)

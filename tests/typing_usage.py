@@ -25,6 +25,7 @@ from edgebert import (
     Entity,
     Filling,
     Generation,
+    GenerationOptions,
     Generator,
     MaskFiller,
     MultipleChoice,
@@ -33,6 +34,7 @@ from edgebert import (
     Reranker,
     Scored,
     Tagger,
+    TextOptions,
     Translator,
 )
 from edgebert.checkpoints import Checkpoint, open_checkpoint
@@ -58,9 +60,9 @@ def step(name: str, done: int, total: int) -> None:
 
 def loading(folder: Path) -> None:
     assert_type(edgebert.__version__, str)
-    embedder: Embedder = edgebert.load("bundle/")
-    edgebert.load(folder, device="cuda:1", threads=4, verify="size").embed(["a text"])
-    assert_type(edgebert_runtime.load(folder), Any)
+    embedder = edgebert.Embedder.load("bundle/")
+    edgebert.Embedder.load(folder, device="cuda:1", threads=4, verify="size").embed(["a text"])
+    assert_type(edgebert_runtime.load(folder), edgebert.AnyEngine)
     edgebert.load(folder, verify="none")  # type: ignore[arg-type]
     bundle = Bundle.open(folder, "size")
     assert_type(bundle, Bundle)
@@ -71,6 +73,18 @@ def loading(folder: Path) -> None:
     assert_type(Manifest.from_json(bundle.manifest.to_json()), Manifest)
     assert_type(Embedder(bundle, device="auto", threads=None), Embedder)
     assert_type(embedder.embed(["a text"]), NDArray[np.float32])
+
+
+def closing(folder: Path) -> None:
+    shared: TextOptions = {"max_tokens": 8, "truncate": False, "max_batch_tokens": 512, "encoding_errors": "strict"}
+    with Embedder.load(folder) as embedder:
+        assert_type(embedder, Embedder)
+        embedder.embed(["a text"], **shared)
+    embedder.close()
+    search: GenerationOptions = {"do_sample": True, "top_p": 0.9, "stop": ["\n"]}
+    with edgebert.Translator.load(folder, threads=2) as translator:
+        translator.translate(["a text"], **search)
+    translator.close()
 
 
 def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
@@ -147,7 +161,12 @@ def generating(engine: Generator) -> None:
         (found[0].text, found[0].tokens, found[0].token_logprobs), tuple[str, tuple[int, ...], tuple[float, ...]]
     )
     assert_type((found[0].score, found[0].finish_reason), tuple[float, Literal["stop", "stop_string", "length"]])
-    engine.generate(["a prompt"], num_beams=4, length_penalty=0.6, early_stopping="never", num_return_sequences=2)
+    options: GenerationOptions = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never"}
+    assert_type(engine.generate(["a prompt"], num_return_sequences=2, **options), list[list[Generation]])
+    assert_type(engine.generate(["a prompt"], num_return_sequences=1, **options), list[Generation])
+    count = len(found)
+    assert_type(engine.generate(["a prompt"], num_return_sequences=count), list[Generation] | list[list[Generation]])
+    engine.generate(["a prompt"], num_beam=4)  # type: ignore[call-overload]
     assert_type(engine.stream("a prompt", do_sample=True, temperature=0.8, seed=1), Iterator[str])
     (scored,) = engine.score(["a text"], max_batch_tokens=512)
     assert_type(scored, Scored)
@@ -159,7 +178,9 @@ def generating(engine: Generator) -> None:
 def translating(engine: Translator) -> None:
     assert_type((engine.languages, engine.source_language), tuple[tuple[str, ...], str])
     assert_type(engine.target_language, str)
-    found: list[Generation] = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
+    found = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
+    assert_type(found, list[Generation])
+    assert_type(engine.translate(["a text"], num_return_sequences=3, num_beams=4), list[list[Generation]])
     assert_type(found[0].text, str)
     engine.translate(["a", [5, 6, 2]], target_prefix=["so", [7]], source_language="en_XX", target_language="de_DE")
     engine.translate(
@@ -236,7 +257,7 @@ def catching(folder: Path) -> str:
     except EdgebertError as error:
         return str(error)
     try:
-        edgebert.load(folder).embed(["a"])
+        edgebert.Embedder.load(folder).embed(["a"])
     except ValueError as error:  # InputError is one
         return str(error)
     return ""

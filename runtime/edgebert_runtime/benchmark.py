@@ -14,7 +14,7 @@ import numpy as np
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import TASKS, Workload
-from edgebert_runtime.tasks.engine import Engine
+from edgebert_runtime.tasks.base.engine import Engine
 
 SEED = 7
 SENTENCES = 256

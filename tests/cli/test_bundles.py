@@ -131,7 +131,7 @@ def test_a_damaged_bundle_is_refused(run: Any, fp32_bundle: Path, tmp_path: Path
 
 def test_embed_gives_the_vectors_of_the_library(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     texts = ["a b", "", "c" * 3, "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2]
-    expected = edgebert_runtime.load(fp32_bundle).embed_detailed(texts)
+    expected = edgebert_runtime.Embedder.load(fp32_bundle).embed_detailed(texts)
     stdin = "".join(f"{text}\n" for text in texts)
     result = run("embed", fp32_bundle, "--output", tmp_path / "v.npy", stdin=stdin)
     assert result.stderr == "edgebert: texts cut because they were too long: 1 (see --max-tokens)\n"

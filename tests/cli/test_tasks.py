@@ -38,7 +38,7 @@ def same(printed: object, score: float) -> bool:
 
 
 def test_embed_windows(run: Any, task_bundle: TaskBundle) -> None:
-    engine = edgebert_runtime.load(task_bundle("embed"))
+    engine = edgebert_runtime.Embedder.load(task_bundle("embed"))
     expected = engine.embed([LONG], max_tokens=9, long_texts="mean", stride=2)
     options = ["--max-tokens", "9", "--long-texts", "mean", "--stride", "2", "--json"]
     (parsed,) = objects(run("embed", task_bundle("embed"), LONG, *options))
@@ -48,7 +48,7 @@ def test_embed_windows(run: Any, task_bundle: TaskBundle) -> None:
 
 def test_classify(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("classify")
-    expected = edgebert_runtime.load(folder).classify(TEXTS)
+    expected = edgebert_runtime.Classifier.load(folder).classify(TEXTS)
     printed = rows(run("classify", folder, "--top-k", "2", stdin=STDIN))
     parsed = objects(run("classify", folder, "--json", *TEXTS))
     for reference, cells, item in zip(expected, printed, parsed, strict=True):
@@ -62,7 +62,7 @@ def test_classify(run: Any, task_bundle: TaskBundle) -> None:
 
 def test_classify_pairs(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("next-sentence")
-    expected = edgebert_runtime.load(folder).classify(TEXTS[:2], TEXTS[1:])
+    expected = edgebert_runtime.Classifier.load(folder).classify(TEXTS[:2], TEXTS[1:])
     printed = rows(run("classify", folder, "--pairs", stdin=f"{TEXTS[0]}\t{TEXTS[1]}\n{TEXTS[1]}\t{TEXTS[2]}\n"))
     assert [cells[0] for cells in printed] == [reference.label for reference in expected]
     assert all(same(cells[1], reference.score) for cells, reference in zip(printed, expected, strict=True))
@@ -71,7 +71,7 @@ def test_classify_pairs(run: Any, task_bundle: TaskBundle) -> None:
 
 def test_rerank(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("rerank")
-    expected = edgebert_runtime.load(folder).rerank("the dog", TEXTS)
+    expected = edgebert_runtime.Reranker.load(folder).rerank("the dog", TEXTS)
     printed = rows(run("rerank", folder, "the dog", stdin=STDIN))
     assert [cells[1] for cells in printed] == [reference.text for reference in expected]
     assert all(same(cells[0], reference.score) for cells, reference in zip(printed, expected, strict=True))
@@ -83,7 +83,7 @@ def test_rerank(run: Any, task_bundle: TaskBundle) -> None:
 
 def test_choose(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("multiple-choice")
-    expected = edgebert_runtime.load(folder).choose("the dog", TEXTS)
+    expected = edgebert_runtime.MultipleChoice.load(folder).choose("the dog", TEXTS)
     printed = rows(run("choose", folder, "the dog", *TEXTS))
     assert [cells[1] for cells in printed] == [reference.text for reference in expected]
     assert all(same(cells[0], reference.score) for cells, reference in zip(printed, expected, strict=True))
@@ -98,8 +98,8 @@ def test_choose(run: Any, task_bundle: TaskBundle) -> None:
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first", "max"])
 def test_tag(run: Any, task_bundle: TaskBundle, aggregation: str) -> None:
     folder, texts = task_bundle("tag"), [*TEXTS, LONG]
-    options = {"aggregation": aggregation, "max_tokens": 9, "stride": 2}
-    expected = edgebert_runtime.load(folder).tag(texts, **options)
+    options: dict[str, Any] = {"aggregation": aggregation, "max_tokens": 9, "stride": 2}
+    expected = edgebert_runtime.Tagger.load(folder).tag(texts, **options)
     arguments = ["--aggregation", aggregation, "--max-tokens", "9", "--stride", "2"]
     printed = rows(run("tag", folder, *arguments, stdin=f"{STDIN}{LONG}\n"))
     places = [(index, reference) for index, entities in enumerate(expected, 1) for reference in entities]
@@ -121,8 +121,8 @@ def test_tag(run: Any, task_bundle: TaskBundle, aggregation: str) -> None:
 def test_answer(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
     folder = task_bundle("answer")
     pairs = [(question, LONG.strip()) for question in TEXTS]
-    options = {"top_k": 3, "handle_impossible_answer": True, "max_answer_tokens": 4, "max_tokens": 20}
-    expected = edgebert_runtime.load(folder).answer_many(pairs, **options)
+    options: dict[str, Any] = {"top_k": 3, "handle_impossible_answer": True, "max_answer_tokens": 4, "max_tokens": 20}
+    expected = edgebert_runtime.Answerer.load(folder).answer_many(pairs, **options)
     arguments = ["--top-k", "3", "--no-answer", "--max-answer-tokens", "4", "--max-tokens", "20"]
     printed = rows(run("answer", folder, *TEXTS, *arguments, stdin=LONG.strip()))
     answers = [(index, reference) for index, spans in enumerate(expected, 1) for reference in spans]
@@ -140,7 +140,7 @@ def test_answer(run: Any, task_bundle: TaskBundle, tmp_path: Path) -> None:
 
 def test_fill_mask(run: Any, task_bundle: TaskBundle) -> None:
     folder, texts = task_bundle("fill-mask"), ["the [MASK] sat on a [MASK]", "[MASK]"]
-    expected = edgebert_runtime.load(folder).fill(texts, top_k=2)
+    expected = edgebert_runtime.MaskFiller.load(folder).fill(texts, top_k=2)
     printed = rows(run("fill-mask", folder, "--top-k", "2", stdin="".join(f"{text}\n" for text in texts)))
     fillings = [
         (str(index), str(mask), reference)
@@ -159,7 +159,7 @@ def test_fill_mask(run: Any, task_bundle: TaskBundle) -> None:
 
 def test_generate(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("generate")
-    engine = edgebert_runtime.load(folder)
+    engine = edgebert_runtime.Generator.load(folder)
     options = ["--max-new-tokens", "6", "--num-beams", "3", "--num-return-sequences", "2"]
     expected = engine.generate(TEXTS, max_new_tokens=6, num_beams=3, num_return_sequences=2)
     parsed = objects(run("generate", folder, *options, "--json", stdin=STDIN))
@@ -169,7 +169,10 @@ def test_generate(run: Any, task_bundle: TaskBundle) -> None:
     for item, (index, rank, reference) in zip(parsed, places, strict=True):
         assert (item["index"], item["sequence"], item["text"]) == (index, rank, reference.text)
         assert (item["tokens"], item["finish_reason"]) == (list(reference.tokens), reference.finish_reason)
-        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(reference.token_logprobs).tolist()
+        assert (
+            np.array(item["token_logprobs"], np.float32).tolist()
+            == np.array(reference.token_logprobs, np.float32).tolist()
+        )
         assert same(item["score"], reference.score)
     (greedy,) = engine.generate(["\n".join(TEXTS)], max_new_tokens=6)
     command = ["generate", folder, "--max-new-tokens", "6", "--one-text"]
@@ -188,14 +191,17 @@ def as_it_is(text: str) -> str:
 
 def test_score(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("generate")
-    expected = edgebert_runtime.load(folder).score(TEXTS)
+    expected = edgebert_runtime.Generator.load(folder).score(TEXTS)
     printed = rows(run("score", folder, stdin=STDIN))
     parsed = objects(run("score", folder, "--json", *TEXTS))
     for reference, cells, item in zip(expected, printed, parsed, strict=True):
         assert same(cells[0], reference.score)
         assert same(cells[1], reference.perplexity)
         assert (int(cells[2]), item["tokens"]) == (len(reference.tokens), list(reference.tokens))
-        assert np.array(item["token_logprobs"], np.float32).tolist() == np.float32(reference.token_logprobs).tolist()
+        assert (
+            np.array(item["token_logprobs"], np.float32).tolist()
+            == np.array(reference.token_logprobs, np.float32).tolist()
+        )
     wrong = run("score", task_bundle("embed"), "a").stderr
     assert wrong.endswith("is a bundle of task embed; run 'edgebert embed'\n")
 
@@ -216,7 +222,7 @@ def test_bundles_that_generate_are_shown_and_quantized(run: Any, task_bundle: Ta
 
 def test_translate(run: Any, task_bundle: TaskBundle) -> None:
     folder = task_bundle("translate")
-    engine = edgebert_runtime.load(folder)
+    engine = edgebert_runtime.Translator.load(folder)
     options = ["--max-new-tokens", "6", "--num-beams", "3"]
     expected = engine.translate([*TEXTS, ""], max_new_tokens=6, num_beams=3)
     parsed = objects(run("translate", folder, *options, "--json", stdin=f"{STDIN}\n"))

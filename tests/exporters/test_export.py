@@ -20,7 +20,7 @@ from edgebert_exporters.graphs.onnx_export import IR_VERSION, OPSET, check_signa
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.pytorch_reference import load_reference
 from edgebert_exporters.verification.parity import TOLERANCE
-from edgebert_runtime import Bundle, load
+from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import ExportError, IntegrityError, ParityError
 from tests.support.tiny import CONFIG, write_checkpoint
 
@@ -88,7 +88,7 @@ def test_nothing_of_this_machine_is_in_the_file(bundle: Path) -> None:
 @pytest.mark.parametrize(("pooling", "normalize"), list(zip(POOLINGS, [True, False] * 2, strict=True)))
 def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", pooling=pooling, normalize=normalize, num_hidden_layers=1)
-    engine = load(export_checkpoint(source, tmp_path / "bundle").path)
+    engine = Embedder.load(export_checkpoint(source, tmp_path / "bundle").path)
     assert engine.bundle.manifest.settings["pooling"] == pooling
     reference = load_reference(source, pooling, normalize)
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 8, 9, 10, 11, 3]]
@@ -121,10 +121,10 @@ def test_large_weights_go_to_a_file_of_their_own(large_bundle: Path, tmp_path: P
     stored = (large_bundle / "weights.bin").stat().st_size
     assert stored <= manifest.weights.bytes * 1.05 + 65536
     moved = Path(shutil.copytree(large_bundle, tmp_path / "elsewhere"))
-    assert load(moved).embed(["the cat"]).shape == (1, CONFIG["hidden_size"])
+    assert Embedder.load(moved).embed(["the cat"]).shape == (1, CONFIG["hidden_size"])
     (moved / "weights.bin").unlink()
     with pytest.raises(IntegrityError, match=r"weights\.bin is missing .*; copy the whole folder, or export again"):
-        load(moved)
+        Embedder.load(moved)
 
 
 def test_a_wrong_graph_never_becomes_a_bundle(

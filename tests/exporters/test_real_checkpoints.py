@@ -54,7 +54,7 @@ def test_residues_of_antibodies(
     text = (folders("antiberty") / "METADATA").read_text(encoding="utf-8")
     sequences = list(dict.fromkeys(re.findall('"([A-Z]{50,})"', text)))[:2]
     sites = [(sequence, place) for sequence in sequences for place in range(0, len(sequence), 4)]
-    model = edgebert.load(bundles("antiberty")[form])
+    model = edgebert.MaskFiller.load(bundles("antiberty")[form])
     masked = [f"{sequence[:place]}[MASK]{sequence[place + 1 :]}" for sequence, place in sites]
     found = [fillings for (fillings,) in model.fill(masked, top_k=25)]
     right = [fillings[0].token == sequence[place] for fillings, (sequence, place) in zip(found, sites, strict=True)]
@@ -68,7 +68,7 @@ def test_residues_of_antibodies(
 
 
 def test_classes_of_reactions(bundles: Bundles, folders: Callable[[str], Path]) -> None:
-    exact, small = map(edgebert.load, bundles("rxnfp-10k"))
+    exact, small = map(edgebert.Classifier.load, bundles("rxnfp-10k"))
     assert exact.labels == tuple(f"LABEL_{number}" for number in range(50))
     reference = open_checkpoint(folders("rxnfp-10k"), allow_pickle=True).load_model()
     found, rounded = exact.classify(REACTIONS), small.classify(REACTIONS)
@@ -85,7 +85,9 @@ def test_tokens_of_reactions(bundles: Bundles) -> None:
     """The pre-trained model closes rings and keeps count of atoms."""
     gaps = {"CCO.CC(=O)O>>CCO[MASK](C)=O": "C", "Brc1ccccc1.OB(O)c1ccccc1>>c1ccc(-c2ccccc2)cc[MASK]": "1"}
     for path in bundles("rxnfp-pretrained"):
-        for (fillings,), (text, token) in zip(edgebert.load(path).fill([*gaps], top_k=2), gaps.items(), strict=True):
+        for (fillings,), (text, token) in zip(
+            edgebert.MaskFiller.load(path).fill([*gaps], top_k=2), gaps.items(), strict=True
+        ):
             assert fillings[0].token == token
             assert fillings[0].score > 0.95
             assert fillings[0].text == text.replace("[MASK]", token)

@@ -87,7 +87,7 @@ def test_engines_of_all_tasks_are_shared(
     task_bundle: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     monkeypatch.setattr(workers, "TOKENS_BEFORE_SECOND", 1)
-    engine = type(edgebert_runtime.load(task_bundle(task)))(Bundle.open(task_bundle(task)), threads=2)
+    engine: Any = type(edgebert_runtime.load(task_bundle(task)))(Bundle.open(task_bundle(task)), threads=2)
     expected = WORK[task](engine)
     assert engine._executor.second is not None
     with ThreadPoolExecutor(8) as pool:

@@ -33,7 +33,7 @@ def test_importing_is_cheap_and_running_needs_three_packages(folder: Path) -> No
         "import sys\n"
         "import edgebert_runtime\n"
         "print(sorted({'onnxruntime', 'tokenizers'} & set(sys.modules)))\n"
-        "edgebert_runtime.load(sys.argv[1]).embed(['the cat'])\n"
+        "edgebert_runtime.Embedder.load(sys.argv[1]).embed(['the cat'])\n"
         f"print(sorted(set({FORBIDDEN!r}) & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=PATIENCE)
@@ -42,7 +42,7 @@ def test_importing_is_cheap_and_running_needs_three_packages(folder: Path) -> No
 
 def test_a_copy_of_the_folder_is_enough(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "edgebert_runtime").symlink_to(Path(edgebert_runtime.__file__).parent)
-    code = "import sys, edgebert_runtime; print(edgebert_runtime.load(sys.argv[1]).embed(['the cat']).shape)"
+    code = "import sys, edgebert_runtime; print(edgebert_runtime.Embedder.load(sys.argv[1]).embed(['the cat']).shape)"
     command = [sys.executable, "-c", code, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("(1, 32)\n", "")
@@ -121,9 +121,9 @@ class Counter:
 
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if not spec.generative])
 def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
-    engine = edgebert_runtime.load(task_bundle(task))
+    engine: Any = edgebert_runtime.load(task_bundle(task))
     counter = Counter(engine._session)
-    other = type(engine)(engine.bundle, session=counter)
+    other: Any = type(engine)(engine.bundle, session=counter)
     lengths = [max(7, n) for n in benchmark.workload(engine)]
     benchmark.work(other, lengths)()
     assert sorted(counter.lengths) == sorted(lengths)

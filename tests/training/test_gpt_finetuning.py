@@ -163,7 +163,7 @@ def test_a_task_is_learned_exported_and_classified(pairs: bool, folder: Path, tm
     made = text_examples(tokenizer, texts, right, others, max_tokens=24)
     train(model, batches(made, 16), finetuning_loss, QUICK)
     bundle = export_checkpoint(save(tmp_path / "saved", model, tokenizer), tmp_path / "bundle").path
-    found = edgebert.load(bundle).classify(texts, others)
+    found = edgebert.Classifier.load(bundle).classify(texts, others)
     assert [one.label for one in found] == [LABELS[number] for number in right]
     with torch.no_grad():
         scores = logits(model, collate(made))

@@ -17,10 +17,11 @@ from edgebert_runtime.generation import Options, StepModel, search, stream
 from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.task_specs import GENERATE
-from edgebert_runtime.tasks.engine import Progress
-from edgebert_runtime.tasks.text_engine import (
+from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.text_engine import (
     Generation,
     GenerationOptions,
+    Several,
     TextGenerationEngine,
     check_stream,
     text_pieces,
@@ -43,6 +44,16 @@ class Prefix:
 
     ids: tuple[int, ...]
     past: tuple[Floats, ...]
+
+
+class GenerateOptions(GenerationOptions, total=False):
+    """The options of :meth:`Generator.generate` by keyword, but the number of results."""
+
+    prefix: Prefix | None
+    prompt_lookup: bool
+    max_batch_tokens: int | None
+    encoding_errors: Errors
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -78,12 +89,7 @@ class Generator(TextGenerationEngine):
         prompts: Iterable[Item],
         *,
         num_return_sequences: Literal[1] | None = None,
-        prefix: Prefix | None = None,
-        prompt_lookup: bool = False,
-        max_batch_tokens: int | None = None,
-        encoding_errors: Errors = "strict",
-        progress: Progress | None = None,
-        **options: Unpack[GenerationOptions],
+        **options: Unpack[GenerateOptions],
     ) -> list[Generation]: ...
 
     @overload
@@ -91,13 +97,13 @@ class Generator(TextGenerationEngine):
         self,
         prompts: Iterable[Item],
         *,
-        num_return_sequences: int,
-        prefix: Prefix | None = None,
-        prompt_lookup: bool = False,
-        max_batch_tokens: int | None = None,
-        encoding_errors: Errors = "strict",
-        progress: Progress | None = None,
-        **options: Unpack[GenerationOptions],
+        num_return_sequences: Several,
+        **options: Unpack[GenerateOptions],
+    ) -> list[list[Generation]]: ...
+
+    @overload
+    def generate(
+        self, prompts: Iterable[Item], *, num_return_sequences: int, **options: Unpack[GenerateOptions]
     ) -> list[Generation] | list[list[Generation]]: ...
 
     def generate(

@@ -15,11 +15,11 @@ from edgebert_runtime.inputs.detokenizer import Spelling
 from edgebert_runtime.inputs.validation import Item, check_text, check_whole, iterate
 from edgebert_runtime.task_specs import FILL_MASK
 from edgebert_runtime.tasks.activations import best
-from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
-from edgebert_runtime.tasks.engine import Progress
-from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
-from edgebert_runtime.tasks.text_encoder import cut
-from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
+from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.base.text_encoder import cut
+from edgebert_runtime.tasks.base.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,10 +15,10 @@ from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import check_whole, iterate
 from edgebert_runtime.task_specs import RERANK
 from edgebert_runtime.tasks.activations import best, sigmoid, softmax
-from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
-from edgebert_runtime.tasks.engine import Progress
-from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
-from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
+from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.base.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,8 +12,11 @@ from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.character_spans import original_offsets, trim_to_graphemes
 from edgebert_runtime.inputs.validation import Errors, check_choice, check_text, iterate, refuse
 from edgebert_runtime.task_specs import TAG
-from edgebert_runtime.tasks.batch_pipeline import BatchEngine, Floats, Request
-from edgebert_runtime.tasks.engine import Progress
+from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
+from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem
+from edgebert_runtime.tasks.base.text_encoder import token_windows
+from edgebert_runtime.tasks.base.text_options import CheckedOptions, TextOptions
 from edgebert_runtime.tasks.entity_aggregation import (
     AGGREGATIONS,
     TokenLabels,
@@ -23,9 +26,6 @@ from edgebert_runtime.tasks.entity_aggregation import (
     predict_labels,
     read_scheme,
 )
-from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem
-from edgebert_runtime.tasks.text_encoder import token_windows
-from edgebert_runtime.tasks.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

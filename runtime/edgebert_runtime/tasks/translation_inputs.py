@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,34 @@ class SourceReader:
     languages: Languages
     max_tokens: int
     vocab_size: int
+
+    def first_tokens(
+        self, start: Any, direction: Direction, target: str | None, options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the token from which targets start, and options that force the next one where it is the language.
+
+        ``start`` is the bundle's own. ``target`` is the language that the call names.
+
+        Raises:
+            InputError: if the language is missing, or the call forces another token.
+        """
+        forced = options.get("forced_bos_token_id")
+        if self.languages.style == "bart25":
+            return self.languages.required("target_language", direction.target), options
+        if self.languages.style != "bart50":
+            return start, options
+        if forced is None:
+            token = self.languages.required("target_language", direction.target)
+            return start, {**options, "forced_bos_token_id": token}
+        if target is not None:
+            raise InputError(
+                "sets {forced_bos_token_id}",
+                option="target_language",
+                value=target,
+                hint="give one of them",
+                options={"forced_bos_token_id": forced},
+            )
+        return start, options
 
     def split(self, text: str | TokenIds, index: int, prefix: list[int], request: TranslationRequest) -> SplitText:
         """Turn a text, or the token ids of a source, into sources.

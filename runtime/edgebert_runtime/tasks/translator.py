@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.decoders.kv_cache import Floats
 from edgebert_runtime.decoders.scoring import Scored, score_targets
 from edgebert_runtime.decoders.seq2seq_decoder import Seq2SeqDecoder
-from edgebert_runtime.decoders.seq2seq_kv_cache import (
-    CrossAttentionCache,
-    Seq2SeqConcatKVCache,
-    Seq2SeqInPlaceKVCache,
-    Seq2SeqKVCache,
-)
 from edgebert_runtime.decoders.seq2seq_signature import Seq2SeqSignature
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.generation import Hypothesis, Options, search, stream
+from edgebert_runtime.generation import Options, search, stream
 from edgebert_runtime.generation.text_streamer import first_of
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages
@@ -27,16 +20,22 @@ from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
 from edgebert_runtime.session.session import ClosedSession, Runnable, open_session
 from edgebert_runtime.task_specs import TRANSLATE
-from edgebert_runtime.tasks.engine import Progress
-from edgebert_runtime.tasks.text_engine import (
+from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.text_engine import (
     Generation,
     GenerationOptions,
+    Several,
     TextGenerationEngine,
     check_stream,
     text_pieces,
-    with_call_numbers,
 )
-from edgebert_runtime.tasks.translation_inputs import EncoderInput, SourceReader, SplitText, TranslationRequest
+from edgebert_runtime.tasks.translation_batches import batch_options, batches, begin_targets, join_sentences
+from edgebert_runtime.tasks.translation_inputs import (
+    EncoderInput,
+    SourceReader,
+    SplitText,
+    TranslationRequest,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,7 +43,18 @@ if TYPE_CHECKING:
 TOKENIZERS = SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer.json", "target_tokenizer.json"
 # Tokens of the sources of a batch, each counted for every beam, padding included.
 MAX_BATCH_TOKENS = 4096
-EMPTY = Generation("", (), (), 0.0, "stop")
+
+
+class TranslateOptions(GenerationOptions, total=False):
+    """The options of :meth:`Translator.translate` by keyword, but the number of results."""
+
+    target_prefix: str | Sequence[Item] | None
+    source_language: str | None
+    target_language: str | None
+    split_sentences: bool
+    max_batch_tokens: int | None
+    encoding_errors: Errors
+    progress: Progress | None
 
 
 class Translator(TextGenerationEngine):
@@ -117,14 +127,7 @@ class Translator(TextGenerationEngine):
         texts: Iterable[Item],
         *,
         num_return_sequences: Literal[1] | None = None,
-        target_prefix: str | Sequence[Item] | None = None,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        split_sentences: bool = False,
-        max_batch_tokens: int | None = None,
-        encoding_errors: Errors = "strict",
-        progress: Progress | None = None,
-        **options: Unpack[GenerationOptions],
+        **options: Unpack[TranslateOptions],
     ) -> list[Generation]: ...
 
     @overload
@@ -132,15 +135,13 @@ class Translator(TextGenerationEngine):
         self,
         texts: Iterable[Item],
         *,
-        num_return_sequences: int,
-        target_prefix: str | Sequence[Item] | None = None,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        split_sentences: bool = False,
-        max_batch_tokens: int | None = None,
-        encoding_errors: Errors = "strict",
-        progress: Progress | None = None,
-        **options: Unpack[GenerationOptions],
+        num_return_sequences: Several,
+        **options: Unpack[TranslateOptions],
+    ) -> list[list[Generation]]: ...
+
+    @overload
+    def translate(
+        self, texts: Iterable[Item], *, num_return_sequences: int, **options: Unpack[TranslateOptions]
     ) -> list[Generation] | list[list[Generation]]: ...
 
     def translate(
@@ -243,8 +244,7 @@ class Translator(TextGenerationEngine):
         """
         request = self._request(None, {}, source_language, target_language, encoding_errors)
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
-        items = enumerate(iterate(pairs, "score([(source, target)])"))
-        rows = [self._pair(pair, index, request) for index, pair in items]
+        rows = [self._pair(*item, request) for item in enumerate(iterate(pairs, "score([(source, target)])"))]
         logprobs: list[list[float]] = [[] for _ in rows]
         scored = [number for number, (_, ids) in enumerate(rows) if ids]
         done = len(rows) - len(scored)
@@ -268,20 +268,8 @@ class Translator(TextGenerationEngine):
         split: bool = False,
     ) -> TranslationRequest:
         """Check the options of a call."""
-        languages, start, forced = self._reader.languages, self._first, options.get("forced_bos_token_id")
-        direction = languages.direction(source, target)
-        if languages.style == "bart25":
-            start = languages.required("target_language", direction.target)
-        elif languages.style == "bart50" and forced is None:
-            options = {**options, "forced_bos_token_id": languages.required("target_language", direction.target)}
-        elif languages.style == "bart50" and target is not None:
-            raise InputError(
-                "sets {forced_bos_token_id}",
-                option="target_language",
-                value=target,
-                hint="give one of them",
-                options={"forced_bos_token_id": forced},
-            )
+        direction = self._reader.languages.direction(source, target)
+        start, options = self._reader.first_tokens(self._first, direction, target, options)
         checked = self._search_options(errors, count, options, {})
         if split and checked.num_return_sequences > 1:
             raise InputError(
@@ -298,7 +286,7 @@ class Translator(TextGenerationEngine):
         text = self._encoder.text_or_ids(item, index, request.encoding_errors, self.max_tokens)
         return self._reader.split(text, index, prefix, request)
 
-    def _pair(self, pair: tuple[Item, Item], index: int, request: TranslationRequest) -> tuple[EncoderInput, list[int]]:
+    def _pair(self, index: int, pair: tuple[Item, Item], request: TranslationRequest) -> tuple[EncoderInput, list[int]]:
         """Return the source of a pair, and the tokens of its target that count."""
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InputError(f"is {type(pair).__name__}, not a pair of a source and a target", index=index)
@@ -307,16 +295,7 @@ class Translator(TextGenerationEngine):
 
     def _begin(self, batch: Sequence[EncoderInput], options: Options, width: int) -> tuple[Seq2SeqDecoder, Floats]:
         """Encode sources, and start ``width`` targets for each; return the model to continue, and its logits."""
-        sources = CrossAttentionCache.encode(self._graph, self._session, [source.ids for source in batch])
-        past: Seq2SeqKVCache
-        if self._graph.in_place:
-            likely = len(batch[0].target) + sources.mask.shape[1] * 3 // 2 + 16
-            most = max(longest_target(source, options) for source in batch)
-            past = Seq2SeqInPlaceKVCache(self._graph, self._decoder, len(batch) * width, likely, most)
-        else:
-            past = Seq2SeqConcatKVCache(self._graph, self._decoder, len(batch))
-        model = Seq2SeqDecoder(past, sources)
-        return model, model.prefill([source.target for source in batch])
+        return begin_targets(self._graph, self._session, self._decoder, batch, options, width)
 
     def _search(self, batch: Sequence[EncoderInput], request: TranslationRequest) -> list[list[Generation]]:
         """Translate sources whose targets start with as many tokens."""
@@ -364,42 +343,3 @@ class Translator(TextGenerationEngine):
         if source.prefix and not began:  # it ended with the first token
             text = decode([])
             yield text[: first_of(text, request.options.stop)]
-
-
-def batches(sources: Sequence[EncoderInput], width: int, budget: int) -> Iterator[list[int]]:
-    """Put sources of about the same length together, by their numbers, whose targets start with as many tokens."""
-    for start in sorted({len(source.target) for source in sources}):
-        alike = [number for number, source in enumerate(sources) if len(source.target) == start]
-        for batch in plan_batches([len(sources[number].ids) * width for number in alike], budget):
-            yield [alike[place] for place in batch]
-
-
-def batch_options(batch: Sequence[EncoderInput], request: TranslationRequest) -> Options:
-    """Return the options that hold after the targets so far."""
-    options = with_call_numbers(request.options, [source.index for source in batch])
-    if batch[0].prefix:  # the forced first token stands before it
-        options = replace(options, forced_bos_token_id=None)
-    return options
-
-
-def longest_target(source: EncoderInput, options: Options) -> int:
-    """Return the most tokens of the target of a source."""
-    if options.max_new_tokens is None:
-        return source.limit
-    return min(source.limit, len(source.target) + options.max_new_tokens)
-
-
-def join_sentences(split: SplitText, results: Iterator[list[Generation]], options: Options) -> list[Generation]:
-    """Return the results of a text; ``results`` are those of its sources, and of those after it."""
-    of_sources = [[EMPTY] if source is None else next(results) for source in split.sources]
-    if len(of_sources) == 1 and split.sentences.gaps == ["", ""]:
-        return of_sources[0]
-    text = split.sentences.join([generation.text for (generation,) in of_sources])
-    parts = [generation for (generation,) in of_sources if generation.tokens]
-    if not parts:
-        return [replace(EMPTY, text=text)]
-    tokens = [token for part in parts for token in part.tokens]
-    logprobs = [logprob for part in parts for logprob in part.token_logprobs]
-    reason = max((part.finish_reason for part in parts), key=("stop", "stop_string", "length").index)
-    whole = Hypothesis.of(tokens, logprobs, reason, options.penalty)
-    return [Generation(text, whole.tokens, whole.token_logprobs, whole.score, reason)]

@@ -14,7 +14,7 @@ import pytest
 
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_exporters.inference.pytorch_reference import load_reference
-from edgebert_runtime import Bundle, load
+from edgebert_runtime import Bundle, Translator
 from edgebert_runtime.errors import BundleError, IntegrityError
 from tests.conftest import FORMS
 from tests.support.tiny import sizes, write_checkpoint
@@ -91,21 +91,21 @@ def test_a_quantized_table_is_stored_once(form: str, large: Path, tmp_path: Path
         assert {name for name, t in held(after.path, graph).items() if t.size >= VOCAB * DIM / 2} == {table}
     assert [tuple(held(after.path, graph)[table].shape) for graph in GRAPHS] == [(VOCAB, DIM), shape]
     assert after.manifest.weights.bytes < 0.35 * Bundle.open(large).manifest.weights.bytes
-    assert len(load(after.path).translate([SOURCE], max_new_tokens=3)[0].tokens) == 3
+    assert len(Translator.load(after.path).translate([SOURCE], max_new_tokens=3)[0].tokens) == 3
 
 
 def test_a_bundle_is_whole_wherever_it_is(large: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(large, tmp_path / "elsewhere"))
-    (found,), (wanted,) = (load(folder).translate([SOURCE], max_new_tokens=5) for folder in (moved, large))
+    (found,), (wanted,) = (Translator.load(folder).translate([SOURCE], max_new_tokens=5) for folder in (moved, large))
     assert found == wanted
     for name in ("weights.bin", "decoder.onnx", "encoder.onnx"):
         content = (moved / name).read_bytes()
         (moved / name).unlink()
         with pytest.raises(IntegrityError, match=rf"{name} is missing .*; copy the whole folder, or export again"):
-            load(moved)
+            Translator.load(moved)
         (moved / name).write_bytes(content[:-9] + bytes(9))
         with pytest.raises(IntegrityError, match=rf"{name} has SHA-256"):
-            load(moved)
+            Translator.load(moved)
         (moved / name).write_bytes(content)
 
 

@@ -92,7 +92,7 @@ def test_lstms_are_standard_ones_whose_weights_lie_ready(bundle_for: Callable[[s
 def test_texts_give_the_vectors_of_pytorch(bundle_for: Callable[[str], Path], source: Path, target: str) -> None:
     bundle, reference = bundle_for(target), load_reference(source)
     tokenizer = Tokenizer.from_file(str(bundle / "tokenizer.json"))
-    for text, vector in zip(TEXTS, edgebert.load(bundle).embed(TEXTS), strict=True):
+    for text, vector in zip(TEXTS, edgebert.Embedder.load(bundle).embed(TEXTS), strict=True):
         ids = torch.tensor([tokenizer.encode(text).ids])
         np.testing.assert_allclose(vector, reference(ids, torch.ones_like(ids))[0].detach(), rtol=1e-4, atol=1e-6)
 
@@ -104,7 +104,7 @@ def test_every_pooling(pooling: str, tmp_path: Path) -> None:
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 8, 9, 10, 11, 3]]
     reference = load_reference(source, pooling, normalize=False)
     expected = [reference(torch.tensor([row]), torch.ones(1, len(row))).detach() for row in rows]
-    np.testing.assert_allclose(edgebert.load(bundle).embed(rows), torch.cat(expected), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(edgebert.Embedder.load(bundle).embed(rows), torch.cat(expected), rtol=1e-4, atol=1e-6)
 
 
 def test_gates_in_the_wrong_order_are_noticed(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_from_training_to_an_engine(tmp_path: Path) -> None:
     config = {"architectures": ["ElmoModel"]}
     folder = tmp_path / "trained"
     save_checkpoint(folder, model.elmo, words(37), model_type="elmo", task="embed", config=config)
-    engine = edgebert.load(export_checkpoint(folder, tmp_path / "bundle", pooling="mean", normalize=True).path)
+    engine = edgebert.Embedder.load(export_checkpoint(folder, tmp_path / "bundle", pooling="mean", normalize=True).path)
     reference = SentenceEncoder(model.elmo, "mean", normalize=True)
     ids, mask = next(sentences(2))
     with torch.no_grad():
@@ -191,5 +191,5 @@ def test_commands(bundle_for: Callable[[str], Path], source: Path) -> None:
     assert "task           embed (elmo, target cpu)" in run("info", bundle)
     assert "result     verified" in run("verify", bundle, str(source))
     vector = [float(number) for number in run("embed", bundle, TEXTS[0]).split()]
-    np.testing.assert_allclose(vector, edgebert.load(bundle).embed(TEXTS[:1])[0], rtol=1e-6)
+    np.testing.assert_allclose(vector, edgebert.Embedder.load(bundle).embed(TEXTS[:1])[0], rtol=1e-6)
     assert "throughput tokens per second" in run("bench", bundle, "--seconds", "0.2")

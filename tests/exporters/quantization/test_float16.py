@@ -25,7 +25,7 @@ from edgebert_exporters.inference.graph_runner import bundle_signature, open_gra
 from edgebert_exporters.quantization.float16 import FLOAT16, FLOAT32, KV_CACHE, float16_signature, to_float16
 from edgebert_exporters.verification.checks import batches_of
 from edgebert_exporters.verification.parity import TOP_IDS, not_finite
-from edgebert_runtime import load
+from edgebert_runtime import GenerationOptions, Generator, Translator
 from edgebert_runtime.bundle.manifest import GraphSpec
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
@@ -121,8 +121,8 @@ def test_caches_are_not_converted_between_steps(task_bundle: Callable[..., Path]
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_generator_writes_what_it_wrote(target: str, task_bundle: Callable[..., Path], tmp_path: Path) -> None:
     source, half = task_bundle("generate", target), halved(task_bundle("generate", target), tmp_path / "half")
-    engines = [load(path) for path in (source, half.path)]
-    options = {"max_new_tokens": 8, "do_sample": False}
+    engines = [Generator.load(path) for path in (source, half.path)]
+    options: GenerationOptions = {"max_new_tokens": 8, "do_sample": False}
     old, new = (engine.generate(["the cat", "sun moon farm"], **options) for engine in engines)
     assert [result.tokens for result in new] == [result.tokens for result in old]
     np.testing.assert_allclose([r.score for r in new], [r.score for r in old], rtol=0.01, atol=0.02)
@@ -134,8 +134,8 @@ def test_a_translator_writes_what_it_wrote(
     beams: int, target: str, task_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
     source, half = task_bundle("translate", target), halved(task_bundle("translate", target), tmp_path / "half")
-    engines = [load(path) for path in (source, half.path)]
-    options = {"max_new_tokens": 8, "num_beams": beams}
+    engines = [Translator.load(path) for path in (source, half.path)]
+    options: GenerationOptions = {"max_new_tokens": 8, "num_beams": beams}
     old, new = (engine.translate(["the cat", "sun moon farm"], **options) for engine in engines)
     assert [result.tokens for result in new] == [result.tokens for result in old]
 

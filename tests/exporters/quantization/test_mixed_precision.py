@@ -21,7 +21,7 @@ from edgebert_exporters.quantization.mixed_precision import (
 )
 from edgebert_exporters.quantization.schemes import FLOAT32, INT8_PER_CHANNEL, WeightFormat
 from edgebert_exporters.quantization.weight_discovery import Weight
-from edgebert_runtime import Bundle, load
+from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import QuantizationError
 from tests.support.tiny import CONFIG
 
@@ -102,7 +102,7 @@ def test_the_bundle_loses_at_most_max_loss(fp32_bundle: Path, tmp_path: Path) ->
         assert len(report["sensitivity"]) == len(report["formats"]) == LINEARS
         float32_names = {name for name, stored in report["formats"].items() if stored == "float32"}
         assert float32_names == {n for n, why in bundle.manifest.weights.skipped.items() if "mixed_precision" in why}
-        assert load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
+        assert Embedder.load(bundle.path).embed(["the cat sat"]).shape == (1, CONFIG["hidden_size"])
     assert (
         bundles[1].manifest.weights.bytes
         < bundles[0].manifest.weights.bytes

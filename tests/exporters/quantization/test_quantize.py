@@ -17,7 +17,7 @@ from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows, sample_texts, to_batches
 from edgebert_exporters.quantization.calibration import AbsMaxObserver, observe_graph
 from edgebert_exporters.quantization.int8_per_channel import quantize_per_channel
-from edgebert_runtime import Bundle, load
+from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import ExportError, QuantizationError
 from tests.support.tiny import CONFIG
 
@@ -51,14 +51,14 @@ def test_signature_stays_dynamic(fp32_bundle: Path, int8_bundle: Path) -> None:
     assert before == after
     shapes = [[v.shape for v in ir.load(p / "model.onnx").graph.inputs] for p in (fp32_bundle, int8_bundle)]
     assert shapes[0] == shapes[1]
-    engine = load(int8_bundle)
+    engine = Embedder.load(int8_bundle)
     for rows in ([[2, 3]], [[2, 7, 3], [2, 8, 9, 3], [2, 3]], [[2] + [9] * 38 + [3]]):
         assert engine.embed(rows).shape == (len(rows), CONFIG["hidden_size"])
 
 
 def test_vectors_stay_close(fp32_bundle: Path, int8_bundle: Path) -> None:
     texts = ["the cat sat on a mat", "mail ran in the rain and sun", "school , farm . moon ?", ""]
-    cosines = (load(fp32_bundle).embed(texts) * load(int8_bundle).embed(texts)).sum(1)
+    cosines = (Embedder.load(fp32_bundle).embed(texts) * Embedder.load(int8_bundle).embed(texts)).sum(1)
     assert 0.99 < cosines.min() < cosines.max() < 1.00001
 
 

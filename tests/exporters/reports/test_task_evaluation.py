@@ -198,7 +198,7 @@ def test_a_text_that_is_too_long_is_named_by_its_line(engine_of: Engines) -> Non
 
 
 def test_both_sides_are_judged(fp32_bundle: Path, int8_bundle: Path) -> None:
-    engines = [edgebert_runtime.load(folder) for folder in (fp32_bundle, int8_bundle)]
+    engines = [edgebert_runtime.Embedder.load(folder) for folder in (fp32_bundle, int8_bundle)]
     rows = scores_of(engines[0])
     for place, row in enumerate(rows):
         row["score"] = float(place)

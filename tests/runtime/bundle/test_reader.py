@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgebert_runtime import Bundle, load
+from edgebert_runtime import Bundle, Embedder, load
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from edgebert_runtime.errors import BundleError, EdgebertError, IntegrityError, UnsafeBundleError
 
@@ -37,7 +37,7 @@ def test_opens_from_any_folder_and_one_that_cannot_be_written(broken: Path, monk
     for path in (*before, broken):
         path.chmod(0o555 if path.is_dir() else 0o444)
     monkeypatch.chdir(broken.parent)
-    assert load(broken.name).embed(["the cat"]).shape == (1, 32)
+    assert Embedder.load(broken.name).embed(["the cat"]).shape == (1, 32)
     assert {file: file.stat().st_mtime_ns for file in broken.iterdir()} == before
     with pytest.raises(
         BundleError, match=r"broken/model\.onnx is a file; give the folder that 'edgebert export' wrote"

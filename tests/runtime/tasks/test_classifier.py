@@ -21,7 +21,7 @@ import edgebert_runtime
 from edgebert.checkpoints import open_checkpoint
 from edgebert_runtime import Bundle, Classifier
 from edgebert_runtime.errors import BundleError, InputError, LimitError
-from edgebert_runtime.tasks.batch_pipeline import WINDOW
+from edgebert_runtime.tasks.base.batch_pipeline import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 TEXTS = ["the cat sat on a mat.", "", " ", "the dog ran", "cat and dog in rain and rain", "[SEP] é 日 zzz", "a" * 500]
@@ -79,7 +79,7 @@ def test_pairs_equal_the_reference(tiny: Callable[..., Tiny], model_type: str) -
     made = tiny("classify", model_type)
     others = ["on a mat", "the cat " * 30, "", "rain", "dog", "moon " * 25, "[CLS]"]
     for text, other, found in zip(
-        TEXTS, others, edgebert_runtime.load(made.bundle).classify(TEXTS, others), strict=True
+        TEXTS, others, edgebert_runtime.Classifier.load(made.bundle).classify(TEXTS, others), strict=True
     ):
         row = encoded(made, text, other)
         np.testing.assert_allclose(found.scores, softmax(made.logits(row.ids, row.type_ids)), atol=1e-5)

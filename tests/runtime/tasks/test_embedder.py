@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import BundleError, EdgebertError, ForkError, InputError, LimitError
-from edgebert_runtime.tasks.batch_pipeline import WINDOW
+from edgebert_runtime.tasks.base.batch_pipeline import WINDOW
 
 TEXTS = ["the cat sat on a mat.", "", "the dog ran", "cats running in rain and rain and rain", "日本 é", "xyz qqq"]
 WORD = st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz . ,".split())

@@ -17,10 +17,9 @@ import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import edgebert_runtime
 from edgebert_runtime import Bundle, Filling, MaskFiller
 from edgebert_runtime.errors import InputError, LimitError
-from edgebert_runtime.tasks.batch_pipeline import WINDOW
+from edgebert_runtime.tasks.base.batch_pipeline import WINDOW
 from tests.runtime.conftest import Logits, Tiny, changed, scripted
 from tests.support.tiny import VOCAB as VOCABULARY
 
@@ -222,7 +221,7 @@ def test_a_mask_that_the_file_does_not_list_is_found(made: Tiny, engine: MaskFil
     data = json.loads((made.bundle / "tokenizer.json").read_text())
     data["added_tokens"] = [entry for entry in data["added_tokens"] if entry["content"] != "[MASK]"]
     folder = changed(made.bundle, tmp_path / "bundle", {"tokenizer.json": json.dumps(data).encode()})
-    other = edgebert_runtime.load(folder)
+    other = MaskFiller.load(folder)
     text = "the [MASK] [SEP][mask]"
     assert other._tokenizer.content(text).ids == engine._tokenizer.content(text).ids
     assert other.fill([text]) == engine.fill([text])

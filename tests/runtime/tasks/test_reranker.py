@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import edgebert_runtime
 from edgebert_runtime import Bundle, Reranker
 from edgebert_runtime.errors import BundleError, InputError, LimitError
-from edgebert_runtime.tasks.batch_pipeline import WINDOW
+from edgebert_runtime.tasks.base.batch_pipeline import WINDOW
 from tests.runtime.conftest import Scripted, Tiny, changed
 
 QUERY = "the cat sat on a mat"

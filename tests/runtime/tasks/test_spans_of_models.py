@@ -20,6 +20,7 @@ from edgebert_runtime import Answerer, Bundle, Tagger
 from edgebert_runtime.errors import BundleError
 from edgebert_runtime.tasks.answer_spans import best_spans, log_normalizer, read_words
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
+from edgebert_runtime.tasks.tagger import Aggregation
 
 TEXTS = ["the cat  sat on Zé mat.", "", "日本 é dog?", "sun moon running in [rain] " * 9, "xyzzy", "Cafe\u0301 the"]
 LIMIT = 40
@@ -64,13 +65,15 @@ def test_tags_of_the_reference(tiny: Callable[..., Any], model_type: str) -> Non
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_entities_of_transformers(tiny: Callable[..., Any], aggregation: str) -> None:
+def test_entities_of_transformers(tiny: Callable[..., Any], aggregation: Aggregation) -> None:
     made = tiny("tag")
     fast = PreTrainedTokenizerFast(tokenizer_file=str(made.bundle / "tokenizer.json"), unk_token="[UNK]")
     model = BertForTokenClassification.from_pretrained(made.checkpoint)
     theirs = pipeline("token-classification", model=model, tokenizer=fast, aggregation_strategy=aggregation)
     texts = ["the cat  sat on a mat.", "A dog running in sun, moon? zq", "日本 farm ships mailing"]
-    for text, found in zip(texts, edgebert_runtime.load(made.bundle).tag(texts, aggregation=aggregation), strict=True):
+    for text, found in zip(
+        texts, edgebert_runtime.Tagger.load(made.bundle).tag(texts, aggregation=aggregation), strict=True
+    ):
         expected = theirs(text)
         labels = [entity["entity" if aggregation == "none" else "entity_group"] for entity in expected]
         assert [entity.label for entity in found] == labels

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForTokenClassification, PreTrainedToken
 
 from edgebert_runtime import Entity, Tagger
 from edgebert_runtime.errors import BundleError, EdgebertError, InputError
-from edgebert_runtime.tasks.batch_pipeline import WINDOW
+from edgebert_runtime.tasks.base.batch_pipeline import WINDOW
 from edgebert_runtime.tasks.entity_aggregation import AGGREGATIONS
 from edgebert_runtime.tasks.tagger import Aggregation
 from tests.runtime.fakes import KINDS, RowSession, fake_bundle, random_logits, wordpiece

@@ -33,7 +33,7 @@ def made(
     """Return an engine, and its checkpoint as a model of transformers."""
     kind, _, target = request.param.partition("-")
     model = CLASSES[kind].from_pretrained(translator_checkpoint(kind))
-    return edgebert_runtime.load(translator_bundle(target, kind)), model.eval()
+    return edgebert_runtime.Translator.load(translator_bundle(target, kind)), model.eval()
 
 
 def theirs(model: Any, pad: int, sources: list[list[int]], **options: Any) -> list[list[tuple[Any, ...]]]:

@@ -11,7 +11,7 @@ from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.errors import BundleError, EdgebertError
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error, open_session, preload_imports
-from edgebert_runtime.tasks.text_encoder import TextEncoder
+from edgebert_runtime.tasks.base.text_encoder import TextEncoder
 
 if TYPE_CHECKING:
     from types import TracebackType

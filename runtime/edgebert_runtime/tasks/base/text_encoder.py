@@ -12,8 +12,8 @@ from edgebert_runtime.inputs.character_spans import plan_windows
 from edgebert_runtime.inputs.special_tokens import fit_pair
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, check_ids, check_text, check_whole, refuse
-from edgebert_runtime.tasks.model_inputs import ModelInput
-from edgebert_runtime.tasks.text_options import CheckedOptions
+from edgebert_runtime.tasks.base.model_inputs import ModelInput
+from edgebert_runtime.tasks.base.text_options import CheckedOptions
 
 # Windows share a quarter of their tokens by default, and no more than this.
 MAX_DEFAULT_STRIDE = 128

@@ -10,7 +10,10 @@ from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import Errors, check_choice
-from edgebert_runtime.tasks.engine import Engine
+from edgebert_runtime.tasks.base.engine import Engine
+
+# Numbers of results for which type checkers know that each is a list.
+Several = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10]
 
 
 class GenerationOptions(TypedDict, total=False):

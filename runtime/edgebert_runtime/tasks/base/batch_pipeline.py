@@ -19,9 +19,9 @@ from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import EdgebertError
 from edgebert_runtime.session.batch_executor import BatchExecutor, PendingBatches
 from edgebert_runtime.session.session import Runnable
-from edgebert_runtime.tasks.engine import Engine, Progress
-from edgebert_runtime.tasks.model_inputs import ModelInput, WorkItem, build_feeds
-from edgebert_runtime.tasks.text_options import CheckedOptions, TokenLimits
+from edgebert_runtime.tasks.base.engine import Engine, Progress
+from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem, build_feeds
+from edgebert_runtime.tasks.base.text_options import CheckedOptions, TokenLimits
 
 logger = logging.getLogger("edgebert")
 
