@@ -1,7 +1,7 @@
 """Write a bundle all or nothing.
 
-Files go to a hidden sibling of the destination and become the destination in one rename. Whatever stops the
-process, and whenever, the destination is what it was before, or the new bundle, whole.
+Files go to a hidden sibling of the destination, which replaces it in one rename. Whenever the process stops, the
+destination is unchanged or the whole new bundle.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check_destination(target: Path, force: bool) -> None:
 
 
 def put_in_place(folder: Path, target: Path) -> None:
-    """Make ``folder`` the destination; what stood there is removed last."""
+    """Make ``folder`` the destination; the old one is removed last."""
     if target.exists():
         if not exchange(folder, target):
             old = Path(f"{folder}-old")
@@ -78,10 +78,10 @@ def put_in_place(folder: Path, target: Path) -> None:
     sync(target.parent)
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system has no such call."""
+def exchange(first_folder: Path, second_folder: Path) -> bool:
+    """Swap two folders atomically; return False where the system has no such call."""
     libc = ctypes.CDLL(None, use_errno=True)
-    first, second = os.fsencode(one), os.fsencode(other)
+    first, second = os.fsencode(first_folder), os.fsencode(second_folder)
     if sys.platform == "linux" and hasattr(libc, "renameat2"):
         at_cwd, rename_exchange = -100, 2
         return bool(libc.renameat2(at_cwd, first, at_cwd, second, rename_exchange) == 0)
@@ -93,7 +93,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder that says: the process that writes here is alive. Some systems have no such lock."""
+    """Lock a folder while its writer is alive, where the system has such locks."""
     try:
         import fcntl
     except ImportError:
@@ -109,7 +109,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove_abandoned(target: Path) -> None:
-    """Remove the staging folders that killed exports to the same destination left behind."""
+    """Remove staging folders of killed exports to the same destination."""
     try:
         import fcntl
     except ImportError:
@@ -125,7 +125,7 @@ def remove_abandoned(target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file or folder to the disk now."""
+    """Flush a file or folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -144,7 +144,7 @@ def current_umask() -> int:
 
 
 def explain(error: OSError) -> str:
-    """Say what an error of the file system means for the person who waits for the bundle."""
+    """Return an error of the file system with a hint for the user."""
     hints = {
         errno.ENOSPC: "free some space and try again",
         errno.EDQUOT: "your quota is used up",

@@ -18,21 +18,21 @@ from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME
 from edgebert_runtime.tasks.translator import TOKENIZERS
 
 WEIGHTS_NAME = "weights.bin"
-# ONNX files are protocol buffers, which end at 2 GiB. A little room is left for the graph itself.
+# Protocol buffers, and so ONNX files, end at 2 GiB. A little room is left for the graph itself.
 MAX_INLINE_BYTES = (1 << 31) - (16 << 20)
-# Below this size one file is handier than two, and mapping the weights into memory gains nothing.
+# Below this size one file is handier than two, and memory-mapped weights gain nothing.
 SMALL_MODEL_BYTES = 1 << 20
-# Weights that are no larger stay in the graph.
+# Smaller weights stay in the graph.
 SMALL_BYTES = 1024
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Return the bytes that the weights of a graph take, each counted once."""
+    """Return the bytes of the weights of a graph."""
     return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
 
 
 def bytes_of(models: Iterable[ir.Model]) -> int:
-    """Return the bytes that the weights of several graphs take, those that are the same counted once."""
+    """Return the bytes of the distinct weights of several graphs."""
     return sum(tensor.nbytes for tensor in {fingerprint(tensor): tensor for tensor in tensors(models)}.values())
 
 
@@ -43,16 +43,16 @@ def tensors(models: Iterable[ir.Model]) -> list[ir.TensorProtocol]:
 
 
 def fingerprint(tensor: ir.TensorProtocol) -> str:
-    """Return what only weights of the same bytes have in common, whatever their shapes."""
+    """Return a hash of the bytes of a weight, whatever its shape."""
     return hashlib.sha256(tensor.tobytes()).hexdigest()
 
 
 def write_graphs(
     models: dict[str, ir.Model], folder: Path, signatures: Mapping[str, Signature], *, single_file: bool
 ) -> dict[str, GraphSpec]:
-    """Write graphs by their names, with the weights inside or in ``weights.bin``; return the entries of the manifest.
+    """Write graphs, with their weights inside or in ``weights.bin``; return the entries of the manifest.
 
-    What several graphs have in common is in ``weights.bin`` once.
+    Weights that several graphs share are in ``weights.bin`` once.
 
     Raises:
         ExportError: if a single file was asked for and the weights are too large for one.
@@ -64,7 +64,7 @@ def write_graphs(
                 f"{name}.onnx would have {size:,} bytes, more than the {MAX_INLINE_BYTES:,} of a single ONNX file; "
                 "export for the target cpu, which keeps the weights in a file of their own"
             )
-    # Weights that stayed as they were still lie in a file of the bundle that they came from.
+    # Unchanged weights still lie in a file of the source bundle.
     models = {name: ir.external_data.load_to_model(model) for name, model in models.items()}
     if not single_file and bytes_of(models.values()) >= SMALL_MODEL_BYTES:
         move_weights(models.values(), folder)
@@ -74,7 +74,7 @@ def write_graphs(
 
 
 def move_weights(models: Iterable[ir.Model], folder: Path) -> None:
-    """Write the weights of graphs to ``weights.bin``, but for small ones, and let the graphs look for them there."""
+    """Move the weights of graphs to ``weights.bin``, small ones excepted."""
     values = [value for model in models for value in model.graph.initializers.values()]
     large = [value for value in values if value.const_value is not None and value.const_value.nbytes > SMALL_BYTES]
     keys = [fingerprint(value.const_value) for value in large if value.const_value is not None]
@@ -91,7 +91,7 @@ def move_weights(models: Iterable[ir.Model], folder: Path) -> None:
 
 
 def write_tokenizers(folder: Path, source: str, target: str | None) -> None:
-    """Write the texts of one tokenizer, or of one for sources and one for targets."""
+    """Write one tokenizer, or one for sources and one for targets."""
     names = TOKENIZERS if target is not None else (TOKENIZER_NAME,)
     for name, text in zip(names, (source, target), strict=False):
         (folder / name).write_text(text or "", encoding="utf-8")
@@ -105,7 +105,7 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
 
 
 def list_files(folder: Path) -> dict[str, FileEntry]:
-    """Return size and SHA-256 of every file in the folder but the manifest."""
+    """Return size and SHA-256 of every file in the folder, without the manifest."""
     files = sorted(file for file in folder.iterdir() if file.name != MANIFEST_NAME)
     return {file.name: FileEntry(file.stat().st_size, sha256(file)) for file in files}
 

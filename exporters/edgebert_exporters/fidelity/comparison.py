@@ -172,7 +172,7 @@ class Fidelity:
             "texts": self.texts,
             "cosine_mean": weighted(self.cosines, self.weights),
             "cosine_min": float(np.concatenate(self.cosines).min()),
-            "cosines": self.means.counted(),
+            "cosines": self.means.histogram(),
         }
         if not self.vectors:
             return figures | {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 
-def told_apart(value: float, limit: float, digits: int = 4) -> str:
-    """Return ``value`` with so many decimal places, or with as many more as put it on its side of ``limit``."""
+def told_apart(value: float, limit: float, digits: int = 4, style: str = "f") -> str:
+    """Return ``value`` with ``digits`` digits, or with as many more as put it on its side of ``limit``.
+
+    ``style`` is ``f``, decimal places, or ``g``, significant digits.
+    """
     for places in range(digits, 17):
-        text = f"{value:.{places}f}"
+        text = f"{value:.{places}{style}}"
         rounded = float(text)
         if (rounded < limit) == (value < limit) and (rounded > limit) == (value > limit):
             return text

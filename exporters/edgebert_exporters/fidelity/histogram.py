@@ -1,4 +1,4 @@
-"""How many numbers are distributed, of which only a few are remembered."""
+"""Histograms of a bounded sample of many numbers."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Numbers that are remembered at most, and the steps in which they are counted.
-MOST_KEPT = 256
-STEPS = 16
+# The largest sample, and the bins of a histogram.
+MAX_SAMPLE = 256
+BINS = 16
 
 
 @dataclass
 class Distribution:
-    """Every so many-th of the numbers that came, :data:`MOST_KEPT` at most."""
+    """A sample of every ``every``-th number, :data:`MAX_SAMPLE` at most."""
 
     every: int = 1
-    seen: int = 0
-    kept: list[float] = field(default_factory=list)
+    count: int = 0
+    sample: list[float] = field(default_factory=list)
 
     def add(self, number: float) -> None:
-        """Take in a number. Where there is no room for it, every second one of those before is forgotten."""
-        if self.seen % self.every == 0:
-            if len(self.kept) == MOST_KEPT:
-                self.kept, self.every = self.kept[::2], 2 * self.every
-            self.kept.append(number)
-        self.seen += 1
+        """Add a number; a full sample drops every second one first."""
+        if self.count % self.every == 0:
+            if len(self.sample) == MAX_SAMPLE:
+                self.sample, self.every = self.sample[::2], 2 * self.every
+            self.sample.append(number)
+        self.count += 1
 
-    def counted(self) -> dict[str, Any]:
-        """Return the smallest and the largest number, and how many there are in each of the steps between them."""
-        return counted(self.kept)
+    def histogram(self) -> dict[str, Any]:
+        """Return the histogram of the sample."""
+        return histogram(self.sample)
 
 
-def counted(numbers: Sequence[float]) -> dict[str, Any]:
-    """Return ``low``, ``high`` and the ``counts`` of equal steps between them; of equal numbers there is one step."""
+def histogram(numbers: Sequence[float]) -> dict[str, Any]:
+    """Return ``low``, ``high`` and the ``counts`` of equal bins between them; equal numbers have one bin."""
     low, high = min(numbers), max(numbers)
     if low == high:
         return {"low": low, "high": high, "counts": [len(numbers)]}
-    counts = [0] * STEPS
+    counts = [0] * BINS
     for number in numbers:
-        counts[min(STEPS - 1, int((number - low) / (high - low) * STEPS))] += 1
+        counts[min(BINS - 1, int((number - low) / (high - low) * BINS))] += 1
     return {"low": low, "high": high, "counts": counts}

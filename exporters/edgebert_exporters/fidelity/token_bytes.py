@@ -1,4 +1,4 @@
-"""How many bytes of text each token stands for, where a tokenizer lets that be said."""
+"""The bytes of text of each token, for tokenizers that split text into bytes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Counts = npt.NDArray[np.int64]
 
 
 def token_bytes(bundle: Bundle) -> Counts | None:
-    """Return the bytes (vocab_size,) of each token, special ones having none; None if its tokenizer does not tell.
+    """Return the bytes (vocab_size,) of each token, 0 for special ones; None for other kinds of tokenizers.
 
-    One that splits text into bytes writes each of them as one character (Radford et al., 2019). Others drop white
-    space, or turn what they do not know into one token.
+    A byte-level tokenizer writes each byte as one character (Radford et al., 2019). Others drop white space, or turn
+    unknown text into one token.
     """
     description = json.loads((bundle.path / TOKENIZER_NAME).read_text(encoding="utf-8"))
     if description.get("normalizer") or not any(splits_into_bytes(step) for step in steps(description.get("decoder"))):
@@ -31,10 +31,10 @@ def token_bytes(bundle: Bundle) -> Counts | None:
 
 
 def steps(decoder: dict[str, Any] | None) -> Iterable[dict[str, Any]]:
-    """Return the steps of a decoder, which may be one itself."""
+    """Return the steps of a decoder, or the decoder as its only step."""
     return [] if decoder is None else decoder.get("decoders", [decoder])
 
 
 def splits_into_bytes(step: dict[str, Any]) -> bool:
-    """Say whether a step of a decoder puts bytes together."""
+    """Return whether a step of a decoder joins bytes."""
     return bool(step.get("type") == "ByteLevel")

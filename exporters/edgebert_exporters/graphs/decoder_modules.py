@@ -1,6 +1,6 @@
-"""What the graphs of models that write text compute: a step of the model, and the likeliest tokens after it.
+"""The modules of the graphs of generative models: a step of the model with its top-k tokens.
 
-The parts of a model keep the names that they have in it, so that weights are called the same in a graph.
+Parts of a model keep their names, so that weights have the same names in a graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Best = tuple[Tensor, Tensor, Tensor]
 
 
 class RankedDecoder(nn.Module):
-    """What :func:`~edgebert_exporters.graphs.signatures.decoder_signature` describes."""
+    """A decoder with the signature :func:`~edgebert_exporters.graphs.signatures.decoder_signature`."""
 
     def __init__(self, model: Gpt2LanguageModel) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class RankedDecoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_indices: Tensor, top_k: Tensor, past: Sequence[Cache]
     ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
-        """Return logits, the ids and log-probabilities of the best ``top_k`` (1,) tokens, and the present."""
+        """Return logits, ids and log-probabilities of the ``top_k`` (1,) best tokens, and the present."""
         logits, present = self.decode(input_ids, attention_mask, logits_indices, past)
         return logits, *best_tokens(logits, top_k), present
 
@@ -43,10 +43,10 @@ class Part(nn.Module):
 
 
 class SourceEncoder(Part):
-    """Encoder, and what each layer of the decoder makes of its states, once for all tokens of a target."""
+    """The encoder with the cross-attention keys and values of its states, computed once per source."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Cache]:
-        """Return keys and values of each layer."""
+        """Return the cross-attention keys and values of each decoder layer."""
         (model,) = self.whole
         return model.cross(model.encode(input_ids, attention_mask != 0), input_ids.shape[0])
 
@@ -64,7 +64,7 @@ class TargetDecoder(Part):
         past: Sequence[Cache],
         cache_indirection: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
-        """Return logits, the ids and log-probabilities of the best ``top_k`` (1,) tokens, and the present."""
+        """Return logits, ids and log-probabilities of the ``top_k`` (1,) best tokens, and the present."""
         (model,) = self.whole
         hidden, present = model.step(input_ids, position, past, cross, encoder_attention_mask != 0, cache_indirection)
         logits = model.logits(hidden)
@@ -72,7 +72,7 @@ class TargetDecoder(Part):
 
 
 class ForcedTranslation(nn.Module):
-    """The reference for both graphs together: a target that is given, all of its tokens at once."""
+    """The reference of both graphs under teacher forcing: all tokens of the target at once."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class ForcedTranslation(nn.Module):
         logits_indices: Tensor,
         top_k: Tensor,
     ) -> Best:
-        """Return logits of the tokens ``logits_indices`` (rows,), row * target + position, and the best after them."""
+        """Return logits and top-k of the tokens ``logits_indices`` (rows,), row * target + position."""
         target = decoder_input_ids.new_ones(decoder_input_ids.shape) != 0
         hidden = self.model.hidden(input_ids, attention_mask != 0, decoder_input_ids, target)
         logits = self.model.logits(hidden[logits_indices])

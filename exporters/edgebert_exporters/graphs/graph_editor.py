@@ -1,4 +1,4 @@
-"""Put nodes in the place of others in a graph, with constants beside them."""
+"""Replace nodes of a graph by others, with initializers beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONTRIB = "com.microsoft"
 
 
 class GraphEditor:
-    """Edits one graph; what several nodes need of the same constants and inputs is made once."""
+    """Edits one graph; values that several nodes need are made once."""
 
     def __init__(self, model: ir.Model) -> None:
         self.graph = model.graph
@@ -19,7 +19,7 @@ class GraphEditor:
         self.cache: dict[tuple[ir.Value, str], tuple[ir.Value, ...]] = {}
 
     def initializer(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
-        """Return the initializer ``name``, made from ``array`` if there is none yet."""
+        """Return the initializer ``name``; make it from ``array`` at first."""
         if name not in self.graph.initializers:
             value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
             value.shape = ir.Shape(array.shape)
@@ -30,13 +30,13 @@ class GraphEditor:
     def insert(
         self, before: ir.Node, op_type: str, *inputs: ir.Value | None, domain: str = "", **attributes: int | list[int]
     ) -> ir.Value:
-        """Insert a node with one output before another one and return the output."""
+        """Insert a node with one output before another; return the output."""
         node = ir.node(op_type, inputs, attributes=attributes, domain=domain)
         self.graph.insert_before(before, node)
         return node.outputs[0]
 
     def replace(self, node: ir.Node, output: ir.Value) -> None:
-        """Let everything that read the output of ``node`` read ``output``, and remove ``node``."""
+        """Replace the output of ``node`` by ``output`` everywhere, and remove ``node``."""
         old = node.outputs[0]
         output.name, output.shape, output.type = old.name, old.shape, old.type
         old.replace_all_uses_with(output, replace_graph_outputs=True)
@@ -51,11 +51,11 @@ class GraphEditor:
         return self.initializer("last_axis", np.array([-1]))
 
     def finish(self, node: ir.Node, product: ir.Value) -> None:
-        """Let ``product``, of the input of ``node`` and its weight, with the bias added, do what ``node`` did."""
+        """Replace a linear layer, or one inside Attention, by its ``product`` with the bias added."""
         self.replace(node, self.attend(node, product) if node.op_type == "Attention" else product)
 
     def attend(self, attention: ir.Node, qkv: ir.Value) -> ir.Value:
-        """Do what an Attention does behind its linear layer, which has made ``qkv`` (tokens, 3 * dim)."""
+        """Insert the part of an Attention behind its linear layer, whose output is ``qkv`` (tokens, 3 * dim)."""
         mask = attention.inputs[3]
         assert mask is not None
         sizes = ir.node("Concat", [self.insert(attention, "Shape", mask), self.last_axis()], attributes={"axis": 0})
@@ -63,7 +63,7 @@ class GraphEditor:
         packed = self.insert(attention, "Reshape", qkv, sizes.outputs[0])  # (batch, seq, 3 * dim)
         split = ir.node("Split", [packed], attributes={"axis": -1, "num_outputs": 3}, num_outputs=3)
         options = list(attention.attributes.values())
-        mixed = ir.Node(CONTRIB, "MultiHeadAttention", [*split.outputs, None, mask], attributes=options)
-        for node in (split, mixed):
+        context = ir.Node(CONTRIB, "MultiHeadAttention", [*split.outputs, None, mask], attributes=options)
+        for node in (split, context):
             self.graph.insert_before(attention, node)
-        return mixed.outputs[0]
+        return context.outputs[0]

@@ -1,4 +1,4 @@
-"""Render a PyTorch module as an ONNX graph for one target."""
+"""Export a PyTorch module as an ONNX graph for one target."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from edgebert_runtime.errors import ExportError
 log = logging.getLogger("edgebert")
 
 TARGETS = ("cpu", "portable")
-# Loads in every onnxruntime that pyproject.toml admits, and in older runtimes on phones and in browsers.
+# Every onnxruntime that pyproject.toml admits loads these, and so do older ones on phones and in browsers.
 OPSET = 21
 IR_VERSION = 10
-# The order of PyTorch's four gates in which ONNX has them.
+# The indices of PyTorch's four gates in ONNX's order.
 GATES = (0, 3, 1, 2)
-# Of the example inputs of a target's decoder; all different, and none that stands for a constant.
+# Dimensions of example inputs of a seq2seq decoder: all different, and none equal to a constant.
 EXAMPLE_SIZES = {"rows": 6, "prompts": 3, "source": 7, "past_sequence": 5, "max_sequence": 11}
 
 
@@ -38,7 +38,7 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
         ExportError: if PyTorch cannot export it, or a dimension that should be dynamic came out fixed.
     """
     names = {d for spec in signature.inputs for d in spec.shape if isinstance(d, str)}
-    # The exporter works out by itself what is a sum or a multiple.
+    # The exporter infers sums and multiples itself.
     dims = {d: torch.export.Dim.AUTO if d in derived(names) else torch.export.Dim(d) for d in names}
     shapes = {s.name: {i: dims[d] for i, d in enumerate(s.shape) if isinstance(d, str)} for s in signature.inputs}
     with rendering(target), quiet("torch.onnx.export"), torch.no_grad():
@@ -46,7 +46,7 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
             program = torch.onnx.export(
                 module.eval(),
                 (),
-                kwargs=arguments(example(signature)),  # by name: the order of a module's arguments is its own affair
+                kwargs=arguments(example(signature)),  # by name, whatever the order of the arguments
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=[s.name for s in signature.inputs],
@@ -54,7 +54,7 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
                 dynamic_shapes=arguments(shapes),
                 verbose=False,
             )
-        except Exception as error:  # the exporter raises whatever its many stages raise
+        except Exception as error:  # its stages raise all kinds
             raise ExportError(f"PyTorch could not export {type(module).__name__}: {first_line(error)}") from error
     assert program is not None
     model = program.model
@@ -70,10 +70,10 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
 
 
 def example(signature: Signature) -> dict[str, torch.Tensor]:
-    """Make example inputs: two rows of seven, the second with three positions of padding; three chosen tokens.
+    """Return example inputs: two rows of seven tokens, the second with three of padding; three chosen tokens.
 
-    For a decoder, four of the seven columns are new. Every size differs from the others and is at least two: the
-    exporter takes equal ones for the same, and one for a constant.
+    For a decoder, four of the seven columns are new. All sizes differ and are at least two: the exporter takes equal
+    sizes for the same dimension, and 1 for a constant.
     """
     past = past_of(signature.inputs)
     if any(spec.name == "encoder_attention_mask" for spec in signature.inputs):
@@ -94,26 +94,23 @@ def example(signature: Signature) -> dict[str, torch.Tensor]:
 
 
 def example_of(spec: TensorSpec, number: int) -> torch.Tensor:
-    """Make an example of the input of a target's decoder that has this number among them: three prompts of two rows."""
+    """Return an example of input ``number`` of a seq2seq decoder: three sources with two rows each."""
     shape = [EXAMPLE_SIZES[d] if isinstance(d, str) else d for d in spec.shape]
     if spec.dtype == "float32":
-        return torch.full(shape, number / 100)  # no two the same, which the exporter would merge
+        return torch.full(shape, number / 100)  # all different: the exporter merges equal ones
     value = {"encoder_attention_mask": 1, "top_k": 2, "position": EXAMPLE_SIZES["past_sequence"]}.get(spec.name, 0)
     return torch.full(shape, value, dtype=torch.int32 if spec.dtype == "int32" else torch.int64)
 
 
 def derived(names: Collection[str]) -> tuple[str, ...]:
-    """Return the dimensions of a graph that follow from others: the columns of a mask, the rows of the prompts."""
+    """Return the dimensions that follow from others: the columns of a mask, the rows of the sources."""
     return (("total_sequence",) if "past_sequence" in names else ()) + (
         ("rows", "prompts") if "prompts" in names else ()
     )
 
 
 def transpose_weights(model: ir.Model) -> None:
-    """Store the weights inside attentions as (in, out), as their kernel wants them; PyTorch has them as (out, in).
-
-    Layers that share a weight have it turned around once.
-    """
+    """Transpose the weights of Attention nodes from PyTorch's (out, in) to (in, out); shared ones once."""
     weights = {node.inputs[1] for node in model.graph if node.op_type == "Attention"}
     for weight in weights:
         if weight is not None and weight.const_value is not None:
@@ -122,17 +119,21 @@ def transpose_weights(model: ir.Model) -> None:
 
 
 def standard_lstms(model: ir.Model) -> None:
-    """Put the standard LSTM in the place of :func:`~edgebert.models.operators.recurrence`, which has PyTorch's weights.
+    """Replace the nodes of :func:`~edgebert.models.operators.recurrence` by the standard LSTM.
 
-    Weights become (1, 4 * hidden, in), their four gates input, output, forget, cell and not input, forget, cell,
-    output; the two biases become one, (1, 8 * hidden).
+    Weights become (1, 4 * hidden, in), with their gates in the order input, output, forget, cell instead of input,
+    forget, cell, output. The two biases become one, (1, 8 * hidden).
     """
     editor = GraphEditor(model)
     for node in [node for node in model.graph if (node.domain, node.op_type) == ("edgebert", "LSTM")]:
-        x, *held, lengths = node.inputs
-        arrays = [value.const_value.numpy() for value in held if value is not None and value.const_value is not None]
+        x, *weights, lengths = node.inputs
+        arrays = [value.const_value.numpy() for value in weights if value is not None and value.const_value is not None]
         first, second, *biases = (np.concatenate([np.split(array, 4)[gate] for gate in GATES]) for array in arrays)
-        name = held[0].name.removesuffix("weight_ih_l0") if held[0] is not None and held[0].name is not None else ""
+        name = (
+            weights[0].name.removesuffix("weight_ih_l0")
+            if weights[0] is not None and weights[0].name is not None
+            else ""
+        )
         parts = {"weight_ih": first, "weight_hh": second, "bias": np.concatenate(biases)}
         inputs = [editor.initializer(f"{name}{part}", array[None]) for part, array in parts.items()]
         lstm = ir.Node("", "LSTM", [x, *inputs, lengths], attributes=list(node.attributes.values()))
@@ -141,7 +142,7 @@ def standard_lstms(model: ir.Model) -> None:
 
 
 def strip(model: ir.Model) -> None:
-    """Remove what the exporter notes about itself: stack traces with paths of this machine, module names, versions.
+    """Remove the exporter's notes: stack traces with local paths, module names, versions.
 
     The same checkpoint then gives the same bytes on every machine.
     """
@@ -166,7 +167,7 @@ def strip(model: ir.Model) -> None:
 
 
 def check_signature(model: ir.Model, signature: Signature) -> None:
-    """Refuse a graph whose dynamic dimensions were frozen by the exporter, or whose tensors have other names."""
+    """Refuse a graph whose dynamic dimensions were frozen, or whose tensors have other names."""
     for kind, specs, values in (
         ("inputs", signature.inputs, model.graph.inputs),
         ("outputs", signature.outputs, model.graph.outputs),
@@ -176,14 +177,16 @@ def check_signature(model: ir.Model, signature: Signature) -> None:
             raise ExportError(f"the {kind} came out as {names} instead of {[spec.name for spec in specs]}")
     free = derived({d for spec in signature.inputs for d in spec.shape if isinstance(d, str)})
     for spec, value in zip(signature.inputs, model.graph.inputs, strict=True):
-        found = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
-        # Those come out dynamic under names that the exporter makes.
-        named = tuple(d if d in free and not isinstance(f, int) else f for f, d in zip(found, spec.shape, strict=False))
+        actual = tuple(d.value if isinstance(d, ir.SymbolicDim) else d for d in value.shape or ())
+        # Derived dimensions come out dynamic, under names of the exporter.
+        named = tuple(
+            d if d in free and not isinstance(f, int) else f for f, d in zip(actual, spec.shape, strict=False)
+        )
         if named != spec.shape:
-            raise ExportError(f"input {spec.name} came out with shape {found} instead of {spec.shape}")
+            raise ExportError(f"input {spec.name} came out with shape {actual} instead of {spec.shape}")
         value.shape = ir.Shape(spec.shape)
     for spec, value in zip(signature.outputs, model.graph.outputs, strict=True):
-        value.shape = ir.Shape(spec.shape)  # some shapes through contrib operators are unknown to the exporter
+        value.shape = ir.Shape(spec.shape)  # the exporter does not know all shapes through contrib operators
 
 
 def check_portable(model: ir.Model) -> None:
@@ -195,7 +198,7 @@ def check_portable(model: ir.Model) -> None:
 
 @contextlib.contextmanager
 def quiet(what: str) -> Iterator[None]:
-    """Send warnings, prints and log records of other libraries to our log at DEBUG (``-v -v``)."""
+    """Redirect warnings, prints and log records of other libraries to our log at DEBUG (``-v -v``)."""
     printed = io.StringIO()
     torch_log = logging.getLogger("torch.onnx")
     level, torch_level = torch_log.level, logging.root.manager.disable
@@ -215,5 +218,5 @@ def quiet(what: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something, or its class."""
+    """Return the first non-empty line of an error's text, or its class."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""What goes into each graph and what comes out: data, in one place."""
+"""Signatures: the inputs and outputs of each graph. Data only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs and outputs of one graph. A dimension given by name is dynamic; the same name is the same size."""
+    """Inputs and outputs of one graph. Named dimensions are dynamic; the same name is the same size."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -37,20 +37,20 @@ CHOSEN = ("rows",)
 ENCODER_INPUTS = (TensorSpec("input_ids", "int64", TOKENS), TensorSpec("attention_mask", "int64", TOKENS))
 # Models with at least two kinds of segments have these.
 SEGMENT_INPUTS = (TensorSpec("token_type_ids", "int64", TOKENS),)
-# Each number is row * sequence + position, so that rows with any number of tokens to read share a batch.
+# Indices are row * sequence + position: rows with any number of chosen tokens share a batch.
 CHOSEN_INPUTS = (TensorSpec("logits_indices", "int64", CHOSEN),)
-# How many of the likeliest tokens are asked for, and what is said of them, best first.
+# The number of most likely tokens to return, and their ids and log-probabilities, best first.
 BEST_INPUTS = (TensorSpec("top_k", "int64", (1,)),)
 BEST = ("rows", "best")
 BEST_OUTPUTS = (TensorSpec("top_ids", "int64", BEST), TensorSpec("top_logprobs", "float32", BEST))
 
 ENCODER_TASKS = tuple(name for name, spec in TASKS.items() if spec.kind == "encoder")
-# Inputs that come in pairs, key and value of a layer in turn, and the arguments of a module that take them all.
+# Inputs that are pairs of key and value per layer, and the arguments of a module that take all of them.
 PAIRS = {PAST: "past", CROSS: "cross"}
 
 
 def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
-    """Return the signature of an encoder for ``task`` whose outputs are ``width`` numbers wide."""
+    """Return the signature of an encoder for ``task`` with outputs of ``width``."""
     inputs = ENCODER_INPUTS + (SEGMENT_INPUTS if type_vocab_size > 1 else ())
     outputs = tuple(
         TensorSpec(name, "float32", tuple(width if d == WIDTH else d for d in dimensions))
@@ -60,10 +60,10 @@ def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
 
 
 def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, head_dim: int) -> Signature:
-    """Return the signature of a decoder, one graph for prompts and for every token after them.
+    """Return the signature of a decoder: one graph for prefill and for every token after it.
 
-    A row of ``attention_mask`` covers the past and the new tokens, ``sequence`` columns of which are new; 0 is padding.
-    Keys and values are (batch, heads, columns, head_dim). What differs is how a cache is passed on:
+    ``attention_mask`` covers the past and the new tokens; 0 is padding. The last ``sequence`` columns are new. Keys and
+    values are (batch, heads, columns, head_dim). The targets pass the KV cache on in two ways:
 
     ``portable``
         A column of the cache is a column of the mask, padding included, which may stand anywhere. ``present`` is the
@@ -71,8 +71,8 @@ def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, hea
     ``cpu``
         Past and present have the same length ``max_sequence``, at least ``total_sequence``, so that both can be one
         buffer. The tokens of a row lie in it without gaps from the start: a new token goes behind the last one,
-        whatever its column. Hence three kinds of calls: prompts without a past, padded on the right, each with one
-        token at least; one new token a row after pasts of any lengths; several new tokens, none of them padding,
+        whatever its column. Three kinds of calls are possible: prompts without a past, padded on the right, each with
+        one token at least; one new token per row after pasts of any lengths; several new tokens, none of them padding,
         for a batch of one row.
     """
     total, old, new = "total_sequence", "past_sequence", "total_sequence"
@@ -91,11 +91,10 @@ def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, hea
 def seq2seq_signatures(target: str, config: Seq2SeqConfig) -> dict[str, Signature]:
     """Return the signatures of an encoder and its decoder.
 
-    The encoder makes keys and values (batch, heads, sequence, head_dim) of the source for each layer of the decoder.
-    The decoder takes one token of each row, all of them at ``position``. A prompt of the source has as many rows as
-    another, one after the other. The cache is passed on as by :func:`decoder_signature`; for ``cpu``
-    ``cache_indirection`` names the row of the buffers that holds each earlier token of a row, so that rows are
-    reordered there and nowhere else.
+    The encoder returns cross-attention keys and values (batch, heads, sequence, head_dim) for each decoder layer. The
+    decoder takes one token of each row, all at ``position``. Every source has the same number of rows, in sequence. The
+    KV cache is passed on as by :func:`decoder_signature`. For ``cpu``, ``cache_indirection`` maps each earlier token
+    of a row to its row of the buffers: reordering beams changes this table only.
     """
     heads, dim, layers = config.decoder_attention_heads, config.head_dim, range(config.decoder_layers)
     names = [f"{layer}.{part}" for layer in layers for part in ("key", "value")]
@@ -122,7 +121,7 @@ def seq2seq_signatures(target: str, config: Seq2SeqConfig) -> dict[str, Signatur
 
 
 def forced_signature(vocab_size: int) -> Signature:
-    """Return what encoder and decoder together take and give where the target is given: a model of one piece.
+    """Return the signature of encoder and decoder together under teacher forcing.
 
     ``logits_indices`` count the tokens of ``decoder_input_ids``, row * target + position.
     """
@@ -132,17 +131,17 @@ def forced_signature(vocab_size: int) -> Signature:
 
 
 def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
-    """Return what a module takes, by name, of the values for the inputs of its graph: pairs as a list of them."""
-    found: dict[str, T | list[tuple[T, T]]] = {}
+    """Return the arguments of a module, by name, for the inputs of its graph; keys and values become pairs."""
+    grouped: dict[str, T | list[tuple[T, T]]] = {}
     for name, value in values.items():
         if (prefix := name.partition(".")[0]) not in PAIRS:
-            found[name] = value
+            grouped[name] = value
         elif name.endswith(".key"):
             pair = (value, values[name.removesuffix("key") + "value"])
-            found[PAIRS[prefix]] = [*found.get(PAIRS[prefix], []), pair]  # type: ignore[misc]
-    return found
+            grouped[PAIRS[prefix]] = [*grouped.get(PAIRS[prefix], []), pair]  # type: ignore[misc]
+    return grouped
 
 
 def past_of(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
-    """Return those of the inputs of a graph that hold keys and values of a past, key and value of a layer in turn."""
+    """Return the inputs of a graph that hold the past: key and value of each layer in turn."""
     return [spec for spec in specs if spec.name.startswith(f"{PAST}.")]

@@ -1,4 +1,4 @@
-"""What each task makes of a checkpoint: the module to render, its signature, and the settings of the engine."""
+"""A checkpoint prepared for its task: modules to export, signatures, and settings of the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from edgebert_runtime.task_specs import TASKS
 
 @dataclass(frozen=True)
 class Graph:
-    """A module to be rendered, and its signature."""
+    """A module to export, and its signature."""
 
     module: nn.Module
     signature: Signature
@@ -34,11 +34,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A checkpoint made ready for its task.
-
-    ``graphs`` are to be rendered, ``reference`` is what they compute together, and ``settings`` is what the manifest
-    tells the engine.
-    """
+    """The ``graphs`` of a checkpoint, the ``reference`` of all of them, and the ``settings`` of the engine."""
 
     graphs: dict[str, Graph]
     reference: nn.Module
@@ -46,12 +42,12 @@ class TaskModel:
 
     @classmethod
     def of(cls, module: nn.Module, signature: Signature, settings: dict[str, Any]) -> TaskModel:
-        """Return one of a single graph."""
+        """Return a model with one graph, which is its own reference."""
         return cls({"model": Graph(module, signature)}, module, settings)
 
 
 def check_options(task: str, options: dict[str, Any]) -> None:
-    """Refuse a task that does not exist, and options that were given and do not belong to ``task``.
+    """Refuse an unknown task, and options that do not belong to ``task``.
 
     Raises:
         ExportError: naming what is wrong.
@@ -69,10 +65,10 @@ def check_options(task: str, options: dict[str, Any]) -> None:
 def prepare(
     checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None, target: str = "portable"
 ) -> TaskModel:
-    """Load the weights of ``checkpoint`` and make it ready for its task; of a decoder the signature is the target's.
+    """Load the weights of ``checkpoint`` and prepare it for its task; decoders have the signature of ``target``.
 
     Raises:
-        ExportError: if sentence vectors are asked for and nobody says how to pool them.
+        ExportError: if the pooling of sentence vectors is unknown.
         CheckpointError: if weights are not finite, or the files have changed since they were opened.
     """
     config = checkpoint.config
@@ -110,10 +106,10 @@ def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
-    """Choose the options given, else what the checkpoint says.
+    """Return the options, or what the checkpoint says.
 
     Raises:
-        ExportError: if the pooling is unknown, or nobody gives one; a guess would make vectors that look right.
+        ExportError: if the pooling is unknown or not given; a guess would make vectors that look right.
     """
     pooling = pooling or checkpoint.pooling
     if pooling is None:

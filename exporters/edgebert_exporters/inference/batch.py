@@ -1,7 +1,4 @@
-"""The batches on which a graph must agree with its reference.
-
-Every batch size and length at which exporters go wrong, with every kind of padding that callers produce.
-"""
+"""Batches: the inputs of a graph, their real tokens, and rows alone."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 PADDINGS = ("none", "right", "left", "holes", "all")
-# Tokens of a batch whose logits are asked for. A vocabulary is large, and these are enough to meet every row.
+# The most chosen tokens of a batch: a vocabulary is large, and these are enough for every row.
 CHOSEN_TOKENS = 32
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: its name for messages, and the inputs that the graph declares, by name.
+    """One batch: its name for messages, and the inputs of the graph by name.
 
     ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` (batch, seq) and
-    ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has keys and values of a past besides, and
-    its mask (batch, past + seq) covers them as well. Targets, ``decoder_input_ids`` (batch, target), have no padding.
+    ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has a KV cache as well, and its mask is
+    (batch, past + seq). Targets, ``decoder_input_ids`` (batch, target), have no padding.
     """
 
     name: str
@@ -41,12 +38,12 @@ class Batch:
 
     @property
     def attention_mask(self) -> Ints:
-        """Return the mask (batch, seq), 1 at real tokens, and with the columns of a past before them."""
+        """Return the mask (batch, past + seq), 1 at real tokens."""
         return self.feeds["attention_mask"]
 
     @property
     def read_mask(self) -> Ints:
-        """Return the mask of the tokens that ``logits_indices`` count: all those of targets, where there are any."""
+        """Return the mask of the tokens that ``logits_indices`` count: those of targets, if there are any."""
         targets = self.feeds.get("decoder_input_ids")
         return self.new_mask if targets is None else np.ones(targets.shape, np.int64)
 
@@ -66,7 +63,7 @@ def as_function(session: Runnable) -> Reference:
 
 
 def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:
-    """Return a mask (length,) with the kind of padding asked for."""
+    """Return a mask (length,) with one of :data:`PADDINGS`."""
     mask = np.ones(length, np.int64)
     padded = max(1, length // 3) if length > 1 else 0
     if kind == "right":
@@ -81,9 +78,9 @@ def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:
 
 
 def choose(mask: Ints, rng: np.random.Generator) -> Ints:
-    """Return some real tokens of each row of ``mask`` (batch, seq), in any order, :data:`CHOSEN_TOKENS` at most.
+    """Return indices of at most :data:`CHOSEN_TOKENS` real tokens of ``mask`` (batch, seq), some of each row, shuffled.
 
-    They are counted through the whole batch. A row without real tokens gives some of its padding.
+    Indices are row * seq + position. A row without real tokens gives some of its padding.
     """
     batch, seq = mask.shape
     chosen = []
@@ -94,7 +91,7 @@ def choose(mask: Ints, rng: np.random.Generator) -> Ints:
 
 
 def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
-    """Yield each row that has real tokens among its new ones as a batch of its own, without its padding."""
+    """Yield each row with new real tokens as a batch of its own, without padding."""
     seq = batch.read_mask.shape[1]
     for row, (mask, new) in enumerate(zip(batch.attention_mask == 1, batch.new_mask == 1, strict=True)):
         if not new.any():
@@ -116,10 +113,10 @@ def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
 
 
 def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray[np.bool_]:
-    """Return where an output with these dimensions says something: at texts, at real tokens, at chosen real tokens.
+    """Return the mask of the meaningful part of an output: texts, real tokens, or chosen real tokens.
 
-    The result is (batch,), (batch, seq), (rows,) or (batch, heads, columns), like the output without its width. A
-    text without real tokens counts, since what it gives is defined as well.
+    It is (batch,), (batch, seq), (rows,) or (batch, heads, columns), like the output without its width. A text without
+    real tokens counts: its result is defined as well.
     """
     real = batch.new_mask == 1
     if len(dimensions) == 4:
@@ -132,7 +129,7 @@ def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray
 
 
 def row_outputs(dimensions: tuple[int | str, ...], batch: Batch, row: int) -> npt.NDArray[np.bool_]:
-    """Return where, of :func:`real_outputs`, the ones of one row of the batch are."""
+    """Return :func:`real_outputs` of one row of the batch."""
     real = real_outputs(dimensions, batch)
     if dimensions[0] == "rows":
         row_of = batch.feeds["logits_indices"] // batch.read_mask.shape[1]

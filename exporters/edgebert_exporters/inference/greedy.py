@@ -15,7 +15,7 @@ from edgebert_runtime.inputs.batching import pad
 
 
 def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) -> Batch:
-    """Return prompts, padded on the right and without a past, as a batch that asks for what follows each."""
+    """Return prompts, padded on the right and without a past, as a batch that asks for the next token of each."""
     ids, mask = pad(prompts)
     ends = np.arange(len(prompts)) * ids.shape[1] + np.array([len(prompt) - 1 for prompt in prompts])
     feeds: dict[str, npt.NDArray[Any]] = {"input_ids": ids, "attention_mask": mask, "logits_indices": ends}
@@ -26,7 +26,7 @@ def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) 
 
 
 def next_batch(batch: Batch, outputs: Sequence[npt.NDArray[Any]], tokens: Ints) -> Batch:
-    """Return the batch in which each row goes on with one of ``tokens`` (rows,), from what the batch before gave."""
+    """Return the batch with the next token of each row (rows,), and the present of the batch before as its past."""
     rows = len(tokens)
     present = [output for output in outputs if output.ndim == 4]
     feeds = {
@@ -46,9 +46,9 @@ def continued(
     steps: int,
     forced: Ints | None = None,
 ) -> list[Floats]:
-    """Return the logits (rows, vocab) of each of ``steps`` steps after some prompts, in one batch.
+    """Return the logits (rows, vocab) of each of ``steps`` steps after prompts, in one batch.
 
-    The token that follows is the likeliest one, or that of ``forced`` (rows, steps).
+    Tokens are the most likely ones, or those of ``forced`` (rows, steps).
     """
     batch, logits = first_batch(prompts, inputs), []
     for step in range(steps):

@@ -25,14 +25,14 @@ def load_reference(
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> torch.nn.Module:
-    """Load the PyTorch reference of a task; the options are those of an export."""
+    """Load the PyTorch reference of a task, with the options of an export."""
     opened = open_checkpoint(checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels)
     return prepare(opened, pooling, normalize).reference
 
 
 def flat(outputs: Any) -> list[torch.Tensor]:
-    """Return the tensors of an output of any depth, as the outputs of a graph have them."""
-    return [outputs] if isinstance(outputs, torch.Tensor) else [one for part in outputs for one in flat(part)]
+    """Return the tensors of nested outputs, in the order of the outputs of a graph."""
+    return [outputs] if isinstance(outputs, torch.Tensor) else [tensor for part in outputs for tensor in flat(part)]
 
 
 def reference_of(module: torch.nn.Module) -> Reference:

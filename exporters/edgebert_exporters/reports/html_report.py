@@ -1,4 +1,4 @@
-"""Write the report of a quantized bundle as one page that needs nothing else: no script, no font, no other file."""
+"""The report of a quantized bundle as an HTML page without scripts, fonts or other files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 
 from edgebert_exporters.bundles.atomic_folder import explain
 from edgebert_exporters.fidelity.comparison import headline_metric
+from edgebert_exporters.fidelity.figures import told_apart
 from edgebert_exporters.reports.svg_charts import bars, histogram, stacked
 from edgebert_exporters.reports.thresholds import advice, slowdown
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
 
-# Weights whose sensitivity is drawn, those first that lose most.
+# The weights with the largest losses whose sensitivity is drawn.
 MOST_WEIGHTS = 40
 FEWER_BITS = ("int8", "int4")
-# The two sides of a report, and what they are called here.
+# The sides of a report, and their names on the page.
 SIDES = {"before": "float32", "after": "quantized"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5a6675; --line: #d5dae1; --paper: #fff;
@@ -80,7 +81,7 @@ def write_page(file: str | os.PathLike[str], bundle: Bundle, figures: Sequence[R
 
 
 def page(bundle: Bundle, figures: Sequence[Row]) -> str:
-    """Return the page: what was made, whether it is good enough, ``figures`` in a table, and drawings of the report."""
+    """Return the page: title, verdict, ``figures`` in a table, drawings, and skipped weights."""
     manifest, report = bundle.manifest, bundle.manifest.report
     title = f"{manifest.weights.scheme} for {manifest.task}, {manifest.family}"
     parts = [
@@ -102,7 +103,7 @@ def page(bundle: Bundle, figures: Sequence[Row]) -> str:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """Say in a sentence what was gained and what it cost."""
+    """Return size, speed and fidelity as a sentence."""
     sizes, faster = report["bytes"], statistics.median(row["speedup"] for row in report["speed"])
     figure, value = headline_metric(report["fidelity"])
     before, after = megabytes(sizes["before"]), megabytes(sizes["after"])
@@ -113,48 +114,48 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def verdict(report: dict[str, Any]) -> list[Row]:
-    """Hold the figures that decide against their limits."""
+    """Return the limited figures with their limits, and advice on speed."""
     figure, value = headline_metric(report["fidelity"])
-    rows = [(figure, judged(value, report["min_fidelity"], value >= report["min_fidelity"], "at least"))]
+    rows = [(figure, compare_with_limit(value, report["min_fidelity"], value >= report["min_fidelity"], "at least"))]
     most, taken = report.get("max_slowdown"), slowdown(report)
-    limit = "no limit was set" if most is None else judged(taken, most, taken <= most, "at most")
+    limit = "no limit was set" if most is None else compare_with_limit(taken, most, taken <= most, "at most")
     rows.append(("time, in that of float32", limit if most is not None else f"{taken:.4g}; {limit}"))
     return rows + ([("speed", slower)] if (slower := advice(report)) else [])
 
 
-def judged(value: float, limit: float, passed: bool, how: str) -> str:
-    """Say whether a value keeps a limit."""
-    return f"{value:.4g}, {how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
+def compare_with_limit(value: float, limit: float, passed: bool, how: str) -> str:
+    """Return a value with its limit, and whether it passed."""
+    return f"{told_apart(value, limit, 4, 'g')}, {how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
 
 
 def drawings(report: dict[str, Any]) -> Iterable[str]:
-    """Yield a drawing of each part of a report that it has."""
+    """Yield a drawing of each part of the report."""
     if kinds := report.get("kinds"):
         sizes = [(name, {kind: kinds[kind][side] for kind in kinds}) for side, name in SIDES.items()]
-        yield stacked("Bytes of weights, by what they are for", sizes, megabytes)
+        yield stacked("Bytes of weights, by kind", sizes, megabytes)
     speed = [(row["shape"], {name: row[f"{side}_ms"] for side, name in SIDES.items()}) for row in report["speed"]]
     yield bars("Milliseconds a run, by batch size and length", speed, lambda value: f"{value:.2f} ms")
     if spread := report["fidelity"].get("cosines"):
         yield histogram("Texts by their cosine to float32", spread["low"], spread["high"], spread["counts"])
-    if found := report.get("sensitivity"):
-        losses = [(row["weight"], {bits: row[bits] for bits in FEWER_BITS if bits in row}) for row in found]
+    if sensitivity := report.get("sensitivity"):
+        losses = [(row["weight"], {bits: row[bits] for bits in FEWER_BITS if bits in row}) for row in sensitivity]
         losses.sort(key=lambda row: -max(row[1].values(), default=0))
-        yield bars("What a weight alone costs in fewer bits", losses[:MOST_WEIGHTS], lambda value: f"{value:.2e}")
+        yield bars("Fidelity loss of quantizing each weight alone", losses[:MOST_WEIGHTS], lambda value: f"{value:.2e}")
 
 
 def safety(bundle: Bundle) -> str:
-    """Say what made the bundle, and where it may run."""
+    """Return the version and the CPU requirements of the bundle."""
     manifest = bundle.manifest
     return f"Made by edgebert {manifest.edgebert_version}. Runs on {manifest.weights.cpu_requirements}."
 
 
 def section(title: str, content: str) -> str:
-    """Return a part of the page, nothing if it is empty."""
+    """Return a section of the page, or nothing without content."""
     return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return a table of a name and a text a row, nothing if there are none."""
+    """Return a table with a name and a text per row, or nothing without rows."""
     lines = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(content)}</td></tr>" for name, content in rows]
     return f"<table>{''.join(lines)}</table>" if lines else ""
 

@@ -1,4 +1,4 @@
-"""Read labelled examples, a JSON object a line, for the task of a bundle.
+"""Labelled examples for the task of a bundle, one JSON object per line.
 
 ===============  ==========================================================================================
 task             an example
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Examples:
-    """What a file holds: ``rows`` of the same fields, each with the line that it stands in."""
+    """The ``rows`` of a file, all with the same fields, and the line number of each."""
 
     file: str
     task: str
@@ -75,7 +75,7 @@ def read_examples(file: str | os.PathLike[str], manifest: Manifest) -> Examples:
 
 
 def read_row(line: str, task: str, before: list[Row]) -> Row:
-    """Read a line, which has the fields of a form of its task, and of the lines before.
+    """Read a line with the fields of its task, and of the lines before.
 
     Raises:
         ValueError: saying what is wrong.
@@ -84,12 +84,12 @@ def read_row(line: str, task: str, before: list[Row]) -> Row:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}); write an object a line") from error
-    wanted = " or ".join(", ".join(form) for form in TASKS[task].examples)
+    expected = " or ".join(", ".join(form) for form in TASKS[task].examples)
     if not isinstance(row, dict):
-        raise ValueError(f"{row!r:.60} is not an object with the fields {wanted}")
+        raise ValueError(f"{row!r:.60} is not an object with the fields {expected}")
     forms = [form for form in TASKS[task].examples if form.keys() == row.keys()]
     if not forms:
-        raise ValueError(f"the fields are {', '.join(row) or 'none'}; {task} takes {wanted}")
+        raise ValueError(f"the fields are {', '.join(row) or 'none'}; {task} takes {expected}")
     if before and before[0].keys() != row.keys():
         raise ValueError(f"the fields are {', '.join(row)}, those of the first example {', '.join(before[0])}")
     for name, kind in forms[0].items():
@@ -99,12 +99,12 @@ def read_row(line: str, task: str, before: list[Row]) -> Row:
 
 
 def are_texts(value: Any) -> bool:
-    """Say whether a value is a list of texts."""
+    """Return whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def are_spans(value: Any) -> bool:
-    """Say whether a value is a list of two whole numbers and a text each."""
+    """Return whether a value is a list of [int, int, str]."""
     return isinstance(value, list) and all(
         isinstance(item, list) and [type(part) for part in item] == [int, int, str] for item in value
     )
@@ -121,7 +121,7 @@ IS: dict[str, Callable[[Any], bool]] = {
 
 
 def check_row(row: Row, manifest: Manifest) -> None:
-    """Refuse a label that the model does not have, and places that are not there.
+    """Refuse labels that the model does not have, and indices out of range.
 
     Raises:
         ValueError: saying what is wrong.
@@ -143,7 +143,7 @@ def check_row(row: Row, manifest: Manifest) -> None:
 
 
 def check_entities(row: Mapping[str, Any], kinds: set[str]) -> None:
-    """Refuse entities that are not in the text, or of a kind that the model does not have."""
+    """Refuse entities outside the text, or of a type that the model does not have."""
     for start, end, label in row["entities"]:
         if not 0 <= start < end <= len(row["text"]):
             raise ValueError(f"[{start}, {end}] is no part of a text of {len(row['text'])} characters")
@@ -152,5 +152,5 @@ def check_entities(row: Mapping[str, Any], kinds: set[str]) -> None:
 
 
 def shown(names: list[str] | tuple[str, ...]) -> str:
-    """Name some of many."""
+    """Return the first names of many."""
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

@@ -1,7 +1,7 @@
-"""How good answers are, as numbers: each a function of arrays with a row for each example.
+"""Metrics of labelled examples: functions of arrays with a row for each example.
 
-An interval is where a figure lies with 95 % of the sets of as many examples: for a share, that of Wilson (1927), which
-knows that a share ends at 0 and 1; for others, what sets that are drawn from the examples give (Efron, 1979).
+Intervals have a confidence of 95 %. That of a share is Wilson's (1927), which stays within 0 and 1; others are
+bootstrapped (Efron, 1979).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Doubles = npt.NDArray[np.float64]
 Figure = Callable[[Doubles], float]
 Interval = tuple[float, float]
 
-DRAWN = 1000  # sets of examples
+RESAMPLES = 1000
 PERCENTILES = (2.5, 97.5)
-Z = 1.959963984540054  # within so many standard deviations lie 95 % of a normal distribution
+Z = 1.959963984540054  # standard deviations around the mean that hold 95 % of a normal distribution
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
@@ -37,12 +37,12 @@ def ratio(rows: Doubles) -> float:
 
 
 def perplexity(rows: Doubles) -> float:
-    """Return the perplexity of texts, of -log p and the number of tokens of each (n, 2)."""
+    """Return the perplexity of texts; rows (n, 2) are their -log p and number of tokens."""
     return math.exp(min(ratio(rows), 700))
 
 
 def macro_f1(rows: Doubles) -> float:
-    """Return the mean of the F1 of each label that occurs, of the right and the chosen label of each text (n, 2)."""
+    """Return the mean F1 of the labels that occur; rows (n, 2) are the right and the predicted label."""
     right, chosen = rows.astype(np.int64).T
     size = int(rows.max()) + 1
     hits = np.bincount(right[right == chosen], minlength=size)
@@ -51,16 +51,16 @@ def macro_f1(rows: Doubles) -> float:
 
 
 def span_f1(rows: Doubles) -> float:
-    """Return F1, of the spans of each text (n, 3) that are right, that were found, and that should have been.
+    """Return F1 of spans; rows (n, 3) are the numbers of correct, predicted and expected ones.
 
-    Where there are none to be found and none were, it is 1.
+    Without any spans it is 1.
     """
-    hits, found, wanted = rows.sum(0)
-    return float(2 * hits / (found + wanted)) if found + wanted else 1.0
+    hits, predicted, expected = rows.sum(0)
+    return float(2 * hits / (predicted + expected)) if predicted + expected else 1.0
 
 
 def spearman(rows: Doubles) -> float:
-    """Return the correlation of the ranks of two numbers (n, 2); 0 where one is always the same."""
+    """Return the rank correlation of two numbers (n, 2); 0 where either is constant."""
     first, second = ranks(rows[:, 0]), ranks(rows[:, 1])
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
@@ -68,14 +68,14 @@ def spearman(rows: Doubles) -> float:
 
 
 def ranks(numbers: Doubles) -> Doubles:
-    """Return the rank of each number (n,), equal ones sharing the mean of theirs."""
+    """Return the rank of each number (n,); equal numbers share their mean rank."""
     _, place, count = np.unique(numbers, return_inverse=True, return_counts=True)
     middle: Doubles = count.cumsum() - (count - 1) / 2
     return middle[place.reshape(-1)]
 
 
 def wilson(rows: Doubles) -> Interval:
-    """Return the interval of the share of ones among zeros and ones (n, 1)."""
+    """Return Wilson's interval of the share of ones among zeros and ones (n, 1)."""
     count, share = len(rows), float(rows.mean())
     middle = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
     width = Z * math.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / (1 + Z**2 / count)
@@ -83,24 +83,24 @@ def wilson(rows: Doubles) -> Interval:
 
 
 def bootstrap(figure: Figure, *sides: Doubles, seed: int = 0) -> Interval:
-    """Return the interval of a figure of rows (n, k); of two arrays of rows, that of the second minus the first."""
-    rng, count, found = np.random.default_rng(seed), len(sides[0]), []
-    for _ in range(DRAWN):
+    """Return the bootstrap interval of a figure of rows (n, k); of two sides, that of their difference."""
+    rng, count, resampled = np.random.default_rng(seed), len(sides[0]), []
+    for _ in range(RESAMPLES):
         drawn = rng.integers(0, count, count)
         figures = [figure(rows[drawn]) for rows in sides]
-        found.append(figures[-1] - (figures[0] if len(figures) > 1 else 0))
-    low, high = np.percentile(found, PERCENTILES)
+        resampled.append(figures[-1] - (figures[0] if len(figures) > 1 else 0))
+    low, high = np.percentile(resampled, PERCENTILES)
     return float(low), float(high)
 
 
 def edits(said: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many words have to be changed, put in or taken out to make one sequence the other."""
+    """Return the edit distance of two sequences of words (Levenshtein, 1966)."""
     row = np.arange(len(right) + 1)
     places = np.arange(len(right) + 1)
     for count, word in enumerate(said, start=1):
-        other = np.array([word != one for one in right], np.int64)
-        best = np.concatenate([[count], np.minimum(row[1:] + 1, row[:-1] + other)])
-        row = np.minimum.accumulate(best - places) + places  # put in from the left
+        differs = np.array([word != expected for expected in right], np.int64)
+        best = np.concatenate([[count], np.minimum(row[1:] + 1, row[:-1] + differs)])
+        row = np.minimum.accumulate(best - places) + places  # insertions from the left
     return int(row[-1])
 
 
@@ -110,8 +110,8 @@ def plain(answer: str) -> list[str]:
 
 
 def answer_f1(said: str, right: str) -> float:
-    """Return F1 of the words of an answer; of an empty one, whether the other is empty as well."""
-    one, other = plain(said), plain(right)
-    if not one or not other:
-        return float(one == other)
-    return 2 * sum((Counter(one) & Counter(other)).values()) / (len(one) + len(other))
+    """Return F1 of the words of an answer; 1 if both are empty, 0 if only one is."""
+    words, expected = plain(said), plain(right)
+    if not words or not expected:
+        return float(words == expected)
+    return 2 * sum((Counter(words) & Counter(expected)).values()) / (len(words) + len(expected))

@@ -1,22 +1,22 @@
-"""Draw bars as SVG, to stand in a page. Colours are classes, which the page defines for light and for dark."""
+"""Bar charts as SVG. Colours are CSS classes, which the page defines for light and dark."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
 
-# In the units of the drawing: its width, the column of labels, the room for a number behind a bar, and a line.
+# In units of the drawing: its width, the column of labels, the room for a number behind a bar, and a line.
 WIDTH, LABELS, NUMBERS, LINE = 720, 210, 90, 22
 BAR = 14
 STEP_HEIGHT = 140
 MOST_LETTERS = 30
 
-# A row: what it is, and the value of each series that it has.
+# A row: its label, and the value of each of its series.
 Group = tuple[str, Mapping[str, float]]
 
 
 def bars(title: str, groups: Sequence[Group], number: Callable[[float], str]) -> str:
-    """Draw a bar for each series of each group, all on one scale, and its number behind it."""
+    """Draw a bar with its number for each series of each group, all on one scale."""
     names = list(dict.fromkeys(name for _, series in groups for name in series))
     largest = max((value for _, series in groups for value in series.values()), default=0.0)
     parts, top = [], 0
@@ -32,7 +32,7 @@ def bars(title: str, groups: Sequence[Group], number: Callable[[float], str]) ->
 
 
 def stacked(title: str, groups: Sequence[Group], number: Callable[[float], str]) -> str:
-    """Draw one bar for each group, made of its series, and their sum behind it."""
+    """Draw one bar for each group, stacked from its series, with their sum."""
     names = list(dict.fromkeys(name for _, series in groups for name in series))
     largest = max((sum(series.values()) for _, series in groups), default=0.0)
     parts, top = [], 0
@@ -72,7 +72,7 @@ def scaled(value: float, largest: float) -> float:
 
 
 def figure(title: str, names: Sequence[str], parts: Sequence[str], height: float) -> str:
-    """Put parts into a drawing, with a legend where there are several series."""
+    """Return parts as a drawing, with a legend of several series."""
     legend = "".join(
         f'<span><i class="s{place}"></i>{html.escape(name)}</span>'
         for place, name in enumerate(names)
@@ -87,16 +87,16 @@ def figure(title: str, names: Sequence[str], parts: Sequence[str], height: float
 
 
 def rectangle(left: float, top: float, width: float, height: float, series: int, hint: str) -> str:
-    """Draw a rectangle in the colour of a series; a browser shows ``hint`` for it."""
+    """Draw a rectangle in the colour of a series, with a tooltip."""
     place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
     return f'<rect class="s{series}" {place}><title>{html.escape(hint)}</title></rect>'
 
 
 def text(left: float, base: float, content: str, anchor: str = "start") -> str:
-    """Write a line."""
+    """Draw a line of text."""
     return f'<text x="{left:.1f}" y="{base:.1f}" text-anchor="{anchor}">{html.escape(content)}</text>'
 
 
 def cut(label: str) -> str:
-    """Return the end of a label that is too long; the beginnings of names are alike."""
+    """Return the end of a long label; the beginnings of names are alike."""
     return label if len(label) <= MOST_LETTERS else f"…{label[1 - MOST_LETTERS :]}"

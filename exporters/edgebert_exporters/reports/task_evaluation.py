@@ -1,19 +1,18 @@
-"""Say how well two bundles do what they are for, on labelled examples and through the engines that will do it.
+"""Evaluation: how well both bundles do their task on labelled examples, run by the engines.
 
 ===============  =======================================================================================
 task             figures
 ===============  =======================================================================================
-classify,        accuracy and the mean F1 of the labels
+classify,        accuracy and macro F1 of the labels
 next-sentence
 tag              F1 of entities whose place and label are right
-answer           exact match, and F1 of words, by the best of the right answers
-fill-mask        accuracy of the likeliest token
-embed            Spearman's correlation of cosines with scores; or the share of texts whose nearest other has
-                 the same label
-rerank           the mean of 1 / the rank of the right passage
+answer           exact match and F1 of words, against the best of the right answers
+fill-mask        accuracy of the most likely token
+embed            Spearman's correlation of cosines with scores; or the accuracy of the nearest neighbor's label
+rerank           mean reciprocal rank of the right passage
 multiple-choice  accuracy
-generate         perplexity, and bits for a byte where the bytes of tokens are known
-translate        exact match, and the share of words that have to be changed for the nearest right translation
+generate         perplexity, and bits per byte where the bytes of tokens are known
+translate        exact match, and the word error rate against the nearest right translation
 ===============  =======================================================================================
 """
 
@@ -49,7 +48,7 @@ from edgebert_exporters.reports.metrics import (
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import TASKS
 
-# By figure, how it is made of what is known of each example. The first ones are shares of what is right.
+# The function of each figure, of an array with a row for each example. The first ones are shares of right answers.
 SHARES: dict[str, Figure] = dict.fromkeys(("accuracy", "exact_match"), mean)
 FIGURES: dict[str, Figure] = SHARES | {
     "macro_f1": macro_f1,
@@ -61,15 +60,15 @@ FIGURES: dict[str, Figure] = SHARES | {
     "bits_per_byte": ratio,
     "word_errors": ratio,
 }
-Judged = dict[str, Doubles]
+Scores = dict[str, Doubles]
 
 
 def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) -> dict[str, Any]:
-    """Judge the bundles in two folders by examples.
+    """Evaluate the bundles in two folders on examples.
 
     Returns:
-        The ``file``, how many ``examples`` it has, and for each of the ``figures`` what it is ``before`` and
-        ``after``, the ``difference``, and the interval of each.
+        The ``file``, its number of ``examples``, and the ``figures``: each ``before``, ``after`` and as a
+        ``difference``, with the interval of each.
 
     Raises:
         InputError: if an engine cannot take an example.
@@ -77,15 +76,15 @@ def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) 
     sides = []
     for done, folder in enumerate((before, after)):
         progress("measure quality", done, 2)
-        sides.append(judge(edgebert_runtime.load(folder, verify="size"), examples))
+        sides.append(score_examples(edgebert_runtime.load(folder, verify="size"), examples))
     progress("measure quality", 2, 2)
     old, new = sides
-    figures = {name: compared(name, old[name], new[name]) for name in old}
+    figures = {name: compare_figure(name, old[name], new[name]) for name in old}
     return {"file": Path(examples.file).name, "examples": len(examples.rows), "figures": figures}
 
 
-def compared(name: str, old: Doubles, new: Doubles) -> dict[str, Any]:
-    """Return a figure of both sides and their difference, with intervals. Both sides are drawn alike."""
+def compare_figure(name: str, old: Doubles, new: Doubles) -> dict[str, Any]:
+    """Return a figure of both sides and their difference, with intervals; both sides are resampled alike."""
     figure, before, after = FIGURES[name], FIGURES[name](old), FIGURES[name](new)
     old_range, new_range = (wilson(rows) if name in SHARES else bootstrap(figure, rows) for rows in (old, new))
     return {
@@ -98,14 +97,14 @@ def compared(name: str, old: Doubles, new: Doubles) -> dict[str, Any]:
     }
 
 
-def judge(engine: Any, examples: Examples) -> Judged:
-    """Return, by figure, what an engine makes of examples, an array (n, k) each.
+def score_examples(engine: Any, examples: Examples) -> Scores:
+    """Return the array (n, k) of each figure for the results of an engine.
 
     Raises:
         InputError: naming the file, and the line that the engine cannot take.
     """
     try:
-        return JUDGES[TASKS[examples.task].engine](engine, examples.rows)
+        return SCORERS[TASKS[examples.task].engine](engine, examples.rows)
     except InputError as error:
         if error.index is not None:
             line = examples.lines[error.index]
@@ -123,45 +122,46 @@ def values(rows: Sequence[Row], name: str) -> list[Any]:
     return [row[name] for row in rows]
 
 
-def classified(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge a classifier."""
+def classifier_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score a classifier."""
     pairs = values(rows, "pair") if "pair" in rows[0] else None
-    found = [one.label for one in engine.classify(values(rows, "text"), pairs)]
-    numbers = [[engine.labels.index(label) for label in side] for side in (values(rows, "label"), found)]
+    labels = [result.label for result in engine.classify(values(rows, "text"), pairs)]
+    numbers = [[engine.labels.index(label) for label in side] for side in (values(rows, "label"), labels)]
     table = np.array(numbers, np.float64).T
     return {"accuracy": column(table[:, 0] == table[:, 1]), "macro_f1": table}
 
 
-def tagged(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge a tagger."""
+def tagger_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score a tagger."""
     counts = []
     for row, entities in zip(rows, engine.tag(values(rows, "text")), strict=True):
-        wanted = {(start, end, label) for start, end, label in row["entities"]}
-        found = {(entity.start, entity.end, entity.label) for entity in entities}
-        counts.append([len(wanted & found), len(found), len(wanted)])
+        expected = {(start, end, label) for start, end, label in row["entities"]}
+        actual = {(entity.start, entity.end, entity.label) for entity in entities}
+        counts.append([len(expected & actual), len(actual), len(expected)])
     return {"span_f1": np.array(counts, np.float64)}
 
 
-def answered(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge an engine that answers; if an example has no answer, it may say so."""
+def answerer_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score an answerer, which may say that there is no answer if an example has none."""
     pairs = [(row["question"], row["context"]) for row in rows]
-    found = engine.answer_many(pairs, handle_impossible_answer=not all(values(rows, "answers")))
-    said = [answers[0].text if answers else "" for answers in found]
+    results = engine.answer_many(pairs, handle_impossible_answer=not all(values(rows, "answers")))
+    texts = [answers[0].text if answers else "" for answers in results]
     right = [answers or [""] for answers in values(rows, "answers")]
-    exact = [max(plain(one) == plain(way) for way in ways) for one, ways in zip(said, right, strict=True)]
-    alike = [max(answer_f1(one, way) for way in ways) for one, ways in zip(said, right, strict=True)]
-    return {"exact_match": column(exact), "f1": column(alike)}
+    scored = list(zip(texts, right, strict=True))
+    exact = [max(plain(text) == plain(answer) for answer in answers) for text, answers in scored]
+    overlap = [max(answer_f1(text, answer) for answer in answers) for text, answers in scored]
+    return {"exact_match": column(exact), "f1": column(overlap)}
 
 
-def filled(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge an engine that fills masks; a token may be written as in the vocabulary or as in a text."""
-    found = [masks[0][0] for masks in engine.fill(values(rows, "text"), top_k=1)]
-    pairs = zip(found, values(rows, "token"), strict=True)
-    return {"accuracy": column([token in (one.token, one.text[one.start : one.end]) for one, token in pairs])}
+def mask_filler_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score a mask filler; a token may be written as in the vocabulary or as in a text."""
+    best = [masks[0][0] for masks in engine.fill(values(rows, "text"), top_k=1)]
+    spellings = [(filling.token, filling.text[filling.start : filling.end]) for filling in best]
+    return {"accuracy": column([row["token"] in both_ways for row, both_ways in zip(rows, spellings, strict=True)])}
 
 
-def embedded(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge vectors, by scores or by labels."""
+def embedder_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score vectors, by scores of pairs or by labels of texts."""
     vectors = engine.embed(values(rows, "text"))
     if "label" in rows[0]:
         labels = np.array(values(rows, "label"))
@@ -172,49 +172,50 @@ def embedded(engine: Any, rows: Sequence[Row]) -> Judged:
     return {"spearman": np.stack([cosines.astype(np.float64), np.array(values(rows, "score"), np.float64)], 1)}
 
 
-def ranked(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge a reranker."""
-    orders = [[one.index for one in engine.rerank(row["query"], row["passages"])] for row in rows]
-    return {
-        "reciprocal_rank": column([1 / (1 + order.index(row["best"])) for order, row in zip(orders, rows, strict=True)])
-    }
+def reranker_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score a reranker."""
+    orders = [[passage.index for passage in engine.rerank(row["query"], row["passages"])] for row in rows]
+    ranks = [1 + order.index(row["best"]) for order, row in zip(orders, rows, strict=True)]
+    return {"reciprocal_rank": column([1 / rank for rank in ranks])}
 
 
-def chosen(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge an engine that chooses."""
-    found = engine.choose_many([(row["prompt"], row["choices"]) for row in rows])
-    return {"accuracy": column([one[0].index == row["best"] for one, row in zip(found, rows, strict=True)])}
+def choice_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score an engine of multiple choice."""
+    choices = engine.choose_many([(row["prompt"], row["choices"]) for row in rows])
+    return {"accuracy": column([best.index == row["best"] for (best, *_), row in zip(choices, rows, strict=True)])}
 
 
-def expected(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge how likely a decoder finds texts, by the tokens that count."""
-    scored = engine.score(values(rows, "text"))
-    judged = {"perplexity": np.array([[-one.score, len(one.tokens)] for one in scored], np.float64)}
+def generator_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score the probabilities that a decoder gives to texts."""
+    results = engine.score(values(rows, "text"))
+    scores = {"perplexity": np.array([[-result.score, len(result.tokens)] for result in results], np.float64)}
     sizes = token_bytes(engine.bundle)
     if sizes is not None:
-        bits = [[-one.score / math.log(2), sizes[list(one.tokens)].sum()] for one in scored]
-        judged["bits_per_byte"] = np.array(bits, np.float64)
-    return judged
+        bits = [[-result.score / math.log(2), sizes[list(result.tokens)].sum()] for result in results]
+        scores["bits_per_byte"] = np.array(bits, np.float64)
+    return scores
 
 
-def translated(engine: Any, rows: Sequence[Row]) -> Judged:
-    """Judge a translator, by the nearest of the right translations."""
-    said = [one.text.split() for one in engine.translate(values(rows, "source"), do_sample=False)]
-    right = [[target.split() for target in targets] for targets in values(rows, "targets")]
-    pairs = zip(said, right, strict=True)
-    counts = np.array([min((edits(one, way), len(way)) for way in ways) for one, ways in pairs], np.float64)
-    return {"exact_match": column(counts[:, 0] == 0), "word_errors": counts}
+def translator_scores(engine: Any, rows: Sequence[Row]) -> Scores:
+    """Score translations, against the nearest of the right ones."""
+    results = engine.translate(values(rows, "source"), do_sample=False)
+    counts = []
+    for result, row in zip(results, rows, strict=True):
+        right = [target.split() for target in row["targets"]]
+        counts.append(min((edits(result.text.split(), words), len(words)) for words in right))
+    table = np.array(counts, np.float64)
+    return {"exact_match": column(table[:, 0] == 0), "word_errors": table}
 
 
 # By the class of the engine.
-JUDGES: dict[str, Callable[[Any, Sequence[Row]], Judged]] = {
-    "Classifier": classified,
-    "Tagger": tagged,
-    "Answerer": answered,
-    "MaskFiller": filled,
-    "Embedder": embedded,
-    "Reranker": ranked,
-    "MultipleChoice": chosen,
-    "Generator": expected,
-    "Translator": translated,
+SCORERS: dict[str, Callable[[Any, Sequence[Row]], Scores]] = {
+    "Classifier": classifier_scores,
+    "Tagger": tagger_scores,
+    "Answerer": answerer_scores,
+    "MaskFiller": mask_filler_scores,
+    "Embedder": embedder_scores,
+    "Reranker": reranker_scores,
+    "MultipleChoice": choice_scores,
+    "Generator": generator_scores,
+    "Translator": translator_scores,
 }

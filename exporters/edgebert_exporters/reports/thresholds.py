@@ -1,4 +1,4 @@
-"""What a quantized bundle must reach, and what is said where it does not."""
+"""Limits of fidelity and speed for a quantized bundle, and advice where it is slow."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LEAVE_OUT = "exclude some layers"
 
 @dataclass(frozen=True)
 class Gates:
-    """The least fidelity to float32, and the most time, in that of float32, that a call may take; None is any.
+    """The least fidelity to float32, and the most time of a call in that of float32; None is any.
 
     Raises:
-        QuantizationError: for a limit that says nothing.
+        QuantizationError: for a limit out of range.
     """
 
     min_fidelity: float
@@ -38,7 +38,7 @@ class Gates:
             raise QuantizationError("is not a number above 0", option="max_slowdown", value=self.max_slowdown)
 
     def check(self, report: Mapping[str, Any]) -> None:
-        """Hold a report against the limits.
+        """Compare a report with the limits.
 
         Raises:
             QuantizationError: naming the figure, its value and the limit that it misses.
@@ -62,12 +62,12 @@ class Gates:
 
 
 def slowdown(report: Mapping[str, Any]) -> float:
-    """Return how many times the time of float32 the quantized model takes, in the median of the shapes."""
+    """Return the time of the quantized model in that of float32, in the median of the shapes."""
     return float(statistics.median(1 / row["speedup"] for row in report["speed"]))
 
 
 def advice(report: Mapping[str, Any]) -> str:
-    """Say where a quantized model is slower than float32, and what helps; nothing if it is not."""
+    """Return where a quantized model is slower than float32, and a remedy; empty if it is not."""
     slower = [row for row in report["speed"] if row["speedup"] < 1]
     if not slower:
         return ""
@@ -80,7 +80,7 @@ def advice(report: Mapping[str, Any]) -> str:
 
 
 def remedy(report: Mapping[str, Any]) -> str:
-    """Say what may be faster than what was made."""
+    """Return a remedy for a slow model."""
     if report.get("scheme") == "int4":
         return "try the scheme int8, which is faster for many rows"
     return OTHER_GRANULARITY.get(report.get("granularity", ""), LEAVE_OUT)

@@ -22,7 +22,7 @@ from edgebert_exporters.fidelity.comparison import (
     nearest,
     vectors_of,
 )
-from edgebert_exporters.fidelity.histogram import MOST_KEPT, STEPS, Distribution
+from edgebert_exporters.fidelity.histogram import BINS, MAX_SAMPLE, Distribution
 from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.graphs.signatures import encoder_signature
 from edgebert_exporters.inference.batch import Batch
@@ -94,11 +94,11 @@ def test_few_numbers_of_a_distribution_are_kept() -> None:
     spread = Distribution()
     for number in numbers.tolist():
         spread.add(number)
-    assert spread.seen == 10_000
-    assert MOST_KEPT / 2 <= len(spread.kept) <= MOST_KEPT
-    assert spread.kept == numbers[:: spread.every].tolist(), "evenly chosen"
-    found = spread.counted()
-    counts, edges = np.histogram(spread.kept, STEPS)
+    assert spread.count == 10_000
+    assert MAX_SAMPLE / 2 <= len(spread.sample) <= MAX_SAMPLE
+    assert spread.sample == numbers[:: spread.every].tolist(), "evenly chosen"
+    found = spread.histogram()
+    counts, edges = np.histogram(spread.sample, BINS)
     assert (found["low"], found["high"]) == (edges[0], edges[-1])
     assert found["counts"] == counts.tolist()
 

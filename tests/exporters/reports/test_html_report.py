@@ -105,7 +105,7 @@ def test_limits_are_judged(int8_bundle: Path) -> None:
 def test_sensitivity_is_drawn_the_worst_first(int8_bundle: Path) -> None:
     rows = [{"weight": f"layers.{i}.weight", "bytes": 9, "int8": i * 1e-4, "int4": i * 1e-2} for i in range(60)]
     found = read(page(reported(int8_bundle, sensitivity=rows), []))
-    assert "What a weight alone costs in fewer bits" in found.within("figcaption")
+    assert "Fidelity loss of quantizing each weight alone" in found.within("figcaption")
     drawn = [text for text in found.within("text") if text.startswith("layers.")]
     assert drawn == [f"layers.{i}.weight" for i in range(59, 19, -1)]
 

@@ -13,7 +13,7 @@ import pytest
 import edgebert_runtime
 from edgebert_exporters.progress import silent
 from edgebert_exporters.reports.labelled_examples import Examples, Row
-from edgebert_exporters.reports.task_evaluation import JUDGES, evaluate
+from edgebert_exporters.reports.task_evaluation import SCORERS, evaluate
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import TASKS
 
@@ -98,7 +98,7 @@ def figures(engine: Any, rows: list[Row]) -> dict[str, Any]:
 
 
 def test_every_task_is_judged() -> None:
-    assert JUDGES.keys() == {spec.engine for spec in TASKS.values()}
+    assert SCORERS.keys() == {spec.engine for spec in TASKS.values()}
     assert TASKS.keys() == PERFECT.keys() | {"generate"}
 
 
