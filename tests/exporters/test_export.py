@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 import torch
 
+import edgebert_exporters.bundles.bundle_files as bundle_files
 import edgebert_exporters.export as export_module
+import edgebert_exporters.inference.opened_bundle as opened_bundle
+import edgebert_runtime.bundle.reader as reader
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert.model import Bert
 from edgebert.models.pooling import POOLINGS, SentenceEncoder
@@ -155,3 +160,26 @@ def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
     assert isinstance(bert, Bert)
     with pytest.raises(ExportError, match="could not export Frozen|came out with shape"):
         render(Frozen(bert, "mean", True), encoder_signature("embed", 32, 3), "cpu")
+
+
+def test_a_bundle_is_opened_and_hashed_once(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    for module, name in (
+        *((reader, name) for name in ("opening", "check_graph", "sha256")),
+        (bundle_files, "sha256"),
+        (opened_bundle, "open_graphs"),
+    ):
+        count(module, name)
+    bundle = export_checkpoint(checkpoint, tmp_path / "once")
+    assert counts == {"opening": 1, "check_graph": 1, "open_graphs": 1, "sha256": len(bundle.manifest.files)}
+    assert bundle == Bundle.open(tmp_path / "once")
