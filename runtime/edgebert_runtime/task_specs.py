@@ -221,5 +221,5 @@ ALIASES: Mapping[str, str] = {alias: spec.name for spec in _SPECS for alias in s
 
 
 def canonical_task(name: str) -> str:
-    """Return our name of a task, given that or an alias; any other name comes back unchanged."""
+    """Return the name of a task for an alias; others are unchanged."""
     return ALIASES.get(name, name)

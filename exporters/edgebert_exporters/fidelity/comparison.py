@@ -73,7 +73,10 @@ def cosines(vectors: npt.NDArray[Any], references: npt.NDArray[Any]) -> Doubles:
 
 
 def correlation(first: Doubles, second: Doubles) -> float:
-    """Return the Pearson correlation of two arrays (n,); of a constant one, the mean cosine of the numbers."""
+    """Return the Pearson correlation of two arrays (n,).
+
+    Of a constant one, it is the mean cosine of the numbers.
+    """
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return float(cosines(first[:, None], second[:, None]).mean())
     return float(np.corrcoef(first, second)[0, 1])
@@ -103,7 +106,7 @@ def nearest(vectors: Floats) -> Any:
 
 
 def negative_log_likelihood(logits: Floats, ids: Sequence[int]) -> Doubles:
-    """Return -log p (n - 1,) of each token of ``ids`` (n,) but the first, of the next-token logits (n, vocab)."""
+    """Return -log p (n - 1,) of the tokens ``ids[1:]`` by logits (n, vocab)."""
     losses = np.zeros(len(ids) - 1)
     for start in range(0, len(losses), ROWS_AT_ONCE):
         rows = logits[start : start + ROWS_AT_ONCE][: len(losses) - start].astype(np.float64)
@@ -114,7 +117,7 @@ def negative_log_likelihood(logits: Floats, ids: Sequence[int]) -> Doubles:
 
 
 def vectors_of(outputs: Sequence[TensorSpec], batch: Batch, results: Sequence[Floats], row: int) -> Floats:
-    """Return the result vectors (n, dim) of one row of a batch, as the table of this module compares them."""
+    """Return the result vectors (n, dim) of one row of a batch."""
     results = results[: len(result_outputs(outputs))]
     parts = [array[row_outputs(spec.shape, batch, row)] for spec, array in zip(outputs, results, strict=False)]
     return np.stack(parts) if parts[0].ndim == 1 else np.concatenate(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def told_apart(value: float, limit: float, digits: int = 4, style: str = "f") -> str:
-    """Return ``value`` with ``digits`` digits, or with as many more as put it on its side of ``limit``.
+    """Return ``value`` with digits enough to differ from ``limit``.
 
     ``style`` is ``f``, decimal places, or ``g``, significant digits.
     """

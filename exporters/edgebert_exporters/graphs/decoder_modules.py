@@ -26,7 +26,7 @@ class RankedDecoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_indices: Tensor, top_k: Tensor, past: Sequence[Cache]
     ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
-        """Return logits, ids and log-probabilities of the ``top_k`` (1,) best tokens, and the present."""
+        """Return logits, top-k ids and log-probabilities, and the present."""
         logits, present = self.decode(input_ids, attention_mask, logits_indices, past)
         return logits, *best_tokens(logits, top_k), present
 
@@ -43,7 +43,7 @@ class Part(nn.Module):
 
 
 class SourceEncoder(Part):
-    """The encoder with the cross-attention keys and values of its states, computed once per source."""
+    """The encoder with the cross-attention keys and values."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Cache]:
         """Return the cross-attention keys and values of each decoder layer."""
@@ -64,7 +64,7 @@ class TargetDecoder(Part):
         past: Sequence[Cache],
         cache_indirection: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
-        """Return logits, ids and log-probabilities of the ``top_k`` (1,) best tokens, and the present."""
+        """Return logits, top-k ids and log-probabilities, and the present."""
         (model,) = self.whole
         hidden, present = model.step(input_ids, position, past, cross, encoder_attention_mask != 0, cache_indirection)
         logits = model.logits(hidden)
@@ -86,7 +86,7 @@ class ForcedTranslation(nn.Module):
         logits_indices: Tensor,
         top_k: Tensor,
     ) -> Best:
-        """Return logits and top-k of the tokens ``logits_indices`` (rows,), row * target + position."""
+        """Return logits and top-k of the tokens ``logits_indices`` (rows,)."""
         target = decoder_input_ids.new_ones(decoder_input_ids.shape) != 0
         hidden = self.model.hidden(input_ids, attention_mask != 0, decoder_input_ids, target)
         logits = self.model.logits(hidden[logits_indices])

@@ -51,11 +51,11 @@ class GraphEditor:
         return self.initializer("last_axis", np.array([-1]))
 
     def finish(self, node: ir.Node, product: ir.Value) -> None:
-        """Replace a linear layer, or one inside Attention, by its ``product`` with the bias added."""
+        """Replace a linear layer by its ``product`` with the bias added."""
         self.replace(node, self.attend(node, product) if node.op_type == "Attention" else product)
 
     def attend(self, attention: ir.Node, qkv: ir.Value) -> ir.Value:
-        """Insert the part of an Attention behind its linear layer, whose output is ``qkv`` (tokens, 3 * dim)."""
+        """Insert the part of an Attention behind ``qkv`` (tokens, 3 * dim)."""
         mask = attention.inputs[3]
         assert mask is not None
         sizes = ir.node("Concat", [self.insert(attention, "Shape", mask), self.last_axis()], attributes={"axis": 0})

@@ -131,7 +131,10 @@ def forced_signature(vocab_size: int) -> Signature:
 
 
 def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
-    """Return the arguments of a module, by name, for the inputs of its graph; keys and values become pairs."""
+    """Return the arguments of a module for the inputs of its graph.
+
+    Keys and values become pairs.
+    """
     grouped: dict[str, T | list[tuple[T, T]]] = {}
     for name, value in values.items():
         if (prefix := name.partition(".")[0]) not in PAIRS:
@@ -143,5 +146,5 @@ def arguments(values: Mapping[str, T]) -> dict[str, T | list[tuple[T, T]]]:
 
 
 def past_of(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
-    """Return the inputs of a graph that hold the past: key and value of each layer in turn."""
+    """Return the past among the inputs: key and value of each layer."""
     return [spec for spec in specs if spec.name.startswith(f"{PAST}.")]

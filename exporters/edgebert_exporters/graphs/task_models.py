@@ -34,7 +34,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class TaskModel:
-    """The ``graphs`` of a checkpoint, the ``reference`` of all of them, and the ``settings`` of the engine."""
+    """The ``graphs`` of a checkpoint, their ``reference``, and the engine's ``settings``."""
 
     graphs: dict[str, Graph]
     reference: nn.Module
@@ -65,14 +65,14 @@ def check_options(task: str, options: dict[str, Any]) -> None:
 def prepare(
     checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None, target: str = "portable"
 ) -> TaskModel:
-    """Load the weights of ``checkpoint`` and prepare it for its task; decoders have the signature of ``target``.
+    """Load the weights of ``checkpoint`` and prepare it for its task.
 
     Raises:
         ExportError: if the pooling of sentence vectors is unknown.
         CheckpointError: if weights are not finite, or the files have changed since they were opened.
     """
     config = checkpoint.config
-    if checkpoint.task == "embed":
+    if TASKS[checkpoint.task].embeds:
         pooling, normalize = settle_pooling(checkpoint, pooling, normalize)
     model = checkpoint.load_model()
     segments = getattr(config, "type_vocab_size", 0)

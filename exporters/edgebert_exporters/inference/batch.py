@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def read_mask(self) -> Ints:
-        """Return the mask of the tokens that ``logits_indices`` count: those of targets, if there are any."""
+        """Return the mask of the tokens that ``logits_indices`` count."""
         targets = self.feeds.get("decoder_input_ids")
         return self.new_mask if targets is None else np.ones(targets.shape, np.int64)
 
@@ -78,7 +78,7 @@ def mask_row(kind: str, length: int, rng: np.random.Generator) -> Ints:
 
 
 def choose(mask: Ints, rng: np.random.Generator) -> Ints:
-    """Return indices of at most :data:`CHOSEN_TOKENS` real tokens of ``mask`` (batch, seq), some of each row, shuffled.
+    """Return indices of some real tokens of each row of ``mask``, shuffled.
 
     Indices are row * seq + position. A row without real tokens gives some of its padding.
     """
@@ -113,7 +113,7 @@ def rows_alone(batch: Batch) -> Iterator[tuple[int, Batch]]:
 
 
 def real_outputs(dimensions: tuple[int | str, ...], batch: Batch) -> npt.NDArray[np.bool_]:
-    """Return the mask of the meaningful part of an output: texts, real tokens, or chosen real tokens.
+    """Return the mask of the meaningful part of an output.
 
     It is (batch,), (batch, seq), (rows,) or (batch, heads, columns), like the output without its width. A text without
     real tokens counts: its result is defined as well.

@@ -33,7 +33,7 @@ class Decoder:
     scores_samples = True
 
     def signature(self, manifest: Manifest) -> Signature:
-        """Return the inputs and outputs of the graph, with a column of the cache for each column of the mask."""
+        """Return the inputs and outputs of the graph on columns."""
         return single_graph_signature(manifest)
 
     def open(self, folder: Path, manifest: Manifest, opener: Opener, with_swapped_beams: bool) -> Runnable:
@@ -42,7 +42,7 @@ class Decoder:
         return adapt_decoder(opener(folder / spec.file), spec.inputs)
 
     def samples(self, opened: Opened, rows: Sequence[Sequence[int]]) -> list[Sample]:
-        """Return the rows that have tokens, and ask for the logits of every one."""
+        """Return the rows with tokens, and ask for all logits."""
         texts = [Sample(row, [0] * len(row), range(len(row))) for row in rows if row]
         totals = np.cumsum([len(text.ids) for text in texts])
         return texts[: max(MIN_TEXTS, int((totals <= MOST_TOKENS).sum()))]
@@ -60,7 +60,7 @@ class Decoder:
         }
 
     def workloads(self, manifest: Manifest) -> list[Batch]:
-        """Return the batches of :data:`STEPS`, which ask for what follows the last token of each row."""
+        """Return the batches of :data:`STEPS`."""
         limits, specs, batches = manifest.limits, manifest.graphs["model"].inputs, []
         pasts = RandomPast(past_of(specs))
         for size, past, new in STEPS:
@@ -82,7 +82,7 @@ class Decoder:
         return session.prepared(batch.feeds)
 
     def token_fidelity(self, before: Opened, after: Opened, samples: Sequence[Sample]) -> float | None:
-        """Return the share of the same tokens in greedy continuations of :func:`prompts_from_samples`."""
+        """Return the share of equal tokens in greedy generation."""
         manifest = after.bundle.manifest
         prompts, steps = prompts_from_samples(samples, manifest.limits.max_tokens)
         sides = as_function(before.session), as_function(after.session)
@@ -90,6 +90,6 @@ class Decoder:
 
 
 def prompts_from_samples(samples: Sequence[Sample], max_tokens: int) -> tuple[list[list[int]], int]:
-    """Return the beginnings of samples, and the number of tokens that there is room to generate."""
+    """Return beginnings of samples, and the number of tokens to generate."""
     steps = min(NEW_TOKENS, max(1, max_tokens // 2))
     return [list(sample.ids[: min(PROMPT_TOKENS, max_tokens - steps)]) for sample in samples[:PROMPTS]], steps

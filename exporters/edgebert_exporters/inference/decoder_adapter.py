@@ -24,12 +24,12 @@ ONE = np.ones(1, np.int64)
 
 
 def adapt_decoder(session: Runnable, inputs: Sequence[TensorSpec]) -> ColumnCacheAdapter:
-    """Return a session on columns of the graph of a decoder with these ``inputs``."""
+    """Return a session on columns for a graph with ``inputs``."""
     return ColumnCacheAdapter(session, past_of(inputs))
 
 
 class ColumnCacheAdapter:
-    """An open session of a decoder that runs on columns; a past that is not fed is empty."""
+    """A session of a decoder on columns. Without a past it is empty."""
 
     def __init__(self, session: Runnable, past: Sequence[TensorSpec]) -> None:
         self.session = session
@@ -37,7 +37,7 @@ class ColumnCacheAdapter:
         self.in_place = past[0].shape[2] == "max_sequence"
 
     def run(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Any]:
-        """Compute the outputs called ``output_names``, all if None, with the keys and values of padding at 0."""
+        """Compute outputs, all if None; the cache of padding is 0."""
         feeds = self.complete(feeds)
         if not self.in_place:
             return list(self.session.run(output_names, feeds))
@@ -49,7 +49,7 @@ class ColumnCacheAdapter:
         return [outputs[name] for name in output_names or [*others, *caches]]
 
     def prepared(self, feeds: Feeds) -> Callable[[], object]:
-        """Return a function that runs the graph on ``feeds`` and does nothing else, to be timed."""
+        """Return a function that runs the graph and does nothing else."""
         feeds = self.complete(feeds)
         if not self.in_place:
             return lambda: self.session.run(None, feeds)
@@ -62,14 +62,17 @@ class ColumnCacheAdapter:
         return getattr(self.session, "inner", self.session)
 
     def complete(self, feeds: Feeds) -> Feeds:
-        """Add an empty past and ``top_k`` of one where they are missing; the past gets the graph's dtype."""
+        """Add an empty past and ``top_k`` where they are missing.
+
+        The past gets the dtype of the graph.
+        """
         batch = len(feeds["input_ids"])
         shapes = {spec.name: (batch, int(spec.shape[1]), 0, int(spec.shape[3])) for spec in self.past}
         complete = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()} | {"top_k": ONE} | dict(feeds)
         return complete | {spec.name: complete[spec.name].astype(spec.dtype, copy=False) for spec in self.past}
 
     def bind(self, feeds: Feeds, output_names: Sequence[str] | None) -> tuple[Any, list[str], dict[str, Any]]:
-        """Bind inputs and outputs, past and present to one buffer each; they come by the names of the outputs."""
+        """Bind inputs and outputs; past and present share a buffer."""
         make, mask = import_onnxruntime().OrtValue.ortvalue_from_numpy, feeds["attention_mask"]
         binding, columns = self.inner.io_binding(), mask.shape[1]
         others = [name for name in output_names or [*LOGITS, *TOP] if not name.startswith(f"{PRESENT}.")]
@@ -104,7 +107,10 @@ def packed(past: Array, mask: Array, length: int) -> Array:
 
 
 def spread(cache: Array, mask: Array) -> Array:
-    """Return a present (batch, heads, columns, head_dim) with the tokens of a cache at their columns, 0 elsewhere."""
+    """Return the present (batch, heads, columns, head_dim) of a cache.
+
+    Tokens are at their columns, with 0 elsewhere.
+    """
     batch, heads, _, dim = cache.shape
     present = np.zeros((batch, heads, mask.shape[1], dim), cache.dtype)
     for row in range(batch):

@@ -39,7 +39,10 @@ class Encoder:
         return opener(folder / manifest.graphs["model"].file)
 
     def samples(self, opened: Opened, rows: Sequence[Sequence[int]]) -> list[Sample]:
-        """Return one sample a row: the row alone, with the next row as its pair, or with masks in it."""
+        """Return one sample per row.
+
+        It is the row alone, with the next row as its pair, or with masks in it.
+        """
         manifest = opened.bundle.manifest
         spec, most = TASKS[manifest.task], manifest.limits.max_tokens
         if spec.reads_pairs:  # the last row is paired with the first
@@ -66,7 +69,7 @@ class Encoder:
         }
 
     def workloads(self, manifest: Manifest) -> list[Batch]:
-        """Return the batches of :data:`SHAPES`; where tokens are chosen, the last one of each row is."""
+        """Return the batches of :data:`SHAPES`."""
         limits, batches = manifest.limits, []
         for size, length in SHAPES:
             length = min(length, limits.max_tokens)
@@ -105,7 +108,7 @@ def random_sample(manifest: Manifest, max_tokens: int, rng: np.random.Generator)
 
 
 def masked(row: Sequence[int], mask: int) -> Sample:
-    """Return a text with every :data:`MASK_EVERY`-th token between its first and last masked and asked for."""
+    """Return a text with every :data:`MASK_EVERY`-th inner token masked."""
     inner = range(1, len(row) - 1) or range(len(row))
     chosen = inner[len(inner) // 2 % MASK_EVERY :: MASK_EVERY]
     return Sample([mask if i in chosen else token for i, token in enumerate(row)], [0] * len(row), chosen)

@@ -37,7 +37,7 @@ class EncoderDecoder:
     scores_samples = False
 
     def signature(self, manifest: Manifest) -> Signature:
-        """Return the inputs and outputs of both graphs together, under teacher forcing."""
+        """Return the inputs and outputs under teacher forcing."""
         return forced_signature(target_vocab_size(manifest))
 
     def open(self, folder: Path, manifest: Manifest, opener: Opener, with_swapped_beams: bool) -> Runnable:
@@ -48,7 +48,7 @@ class EncoderDecoder:
         return TeacherForcedSeq2Seq(graph, *sessions, with_swapped_beams=with_swapped_beams)
 
     def samples(self, opened: Opened, rows: Sequence[Sequence[int]]) -> list[Sample]:
-        """Return sources with the model's own translations, and ask for the logits of every target token."""
+        """Return sources with the model's own translations as targets."""
         rows = rows[:MOST_TRANSLATIONS]
         targets = translate_greedily(opened.session, opened.bundle.manifest, rows, TARGET_TOKENS)
         return [
@@ -56,7 +56,7 @@ class EncoderDecoder:
         ]
 
     def random_sample(self, manifest: Manifest, max_tokens: int, rng: np.random.Generator) -> Sample:
-        """Return a random source and a random target, and ask for every token of the target."""
+        """Return a random source with a random target."""
         limits = manifest.limits
         length = int(rng.integers(1, min(limits.max_tokens, max_tokens) + 1))
         ids = rng.integers(0, limits.vocab_size, length).tolist()
@@ -75,7 +75,7 @@ class EncoderDecoder:
         }
 
     def workloads(self, manifest: Manifest) -> list[Batch]:
-        """Return the batches of :data:`WORKLOADS`, whose targets are decoded token by token."""
+        """Return the batches of :data:`WORKLOADS`."""
         limits, batches = manifest.limits, []
         for size, source, target in WORKLOADS:
             source, target = min(source, limits.max_tokens), min(target, limits.max_tokens)
@@ -94,7 +94,7 @@ class EncoderDecoder:
         return functools.partial(session.run, None, batch.feeds)
 
     def token_fidelity(self, before: Opened, after: Opened, samples: Sequence[Sample]) -> float | None:
-        """Return the share of the same tokens in translations, up to the first difference of each.
+        """Return the share of equal tokens in greedy translations.
 
         The targets of the samples are the translations of ``before``.
         """

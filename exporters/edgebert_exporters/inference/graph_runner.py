@@ -1,4 +1,4 @@
-"""Open the graphs of a bundle as one function from a batch to outputs, whatever kind of model they are."""
+"""Open the graphs of a bundle, of whatever kind the model is."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def open_graphs(
 
 
 def result_outputs(outputs: Sequence[TensorSpec]) -> list[str]:
-    """Return the names of the outputs that are results: all but the KV cache and the top-k tokens."""
+    """Return the names of the outputs without KV cache and top-k."""
     return [spec.name for spec in outputs if not spec.name.startswith(f"{PRESENT}.") and spec.name not in TOP]

@@ -15,7 +15,10 @@ from edgebert_runtime.inputs.batching import pad
 
 
 def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) -> Batch:
-    """Return prompts, padded on the right and without a past, as a batch that asks for the next token of each."""
+    """Return prompts as a batch that asks for the next token of each.
+
+    They are padded on the right and have no past.
+    """
     ids, mask = pad(prompts)
     ends = np.arange(len(prompts)) * ids.shape[1] + np.array([len(prompt) - 1 for prompt in prompts])
     feeds: dict[str, npt.NDArray[Any]] = {"input_ids": ids, "attention_mask": mask, "logits_indices": ends}
@@ -26,7 +29,10 @@ def first_batch(prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec]) 
 
 
 def next_batch(batch: Batch, outputs: Sequence[npt.NDArray[Any]], tokens: Ints) -> Batch:
-    """Return the batch with the next token of each row (rows,), and the present of the batch before as its past."""
+    """Return the batch of the next ``tokens`` (rows,).
+
+    The present of the batch before is its past.
+    """
     rows = len(tokens)
     present = [output for output in outputs if output.ndim == 4]
     feeds = {
@@ -62,7 +68,10 @@ def continued(
 def same_token_share(
     before: Reference, after: Reference, prompts: Sequence[Sequence[int]], inputs: Sequence[TensorSpec], steps: int
 ) -> float:
-    """Return the share of greedily generated tokens that are the same, up to the first difference of each prompt."""
+    """Return the share of equal tokens in greedy generation.
+
+    Tokens count up to the first difference of each prompt.
+    """
     old, new = (
         np.stack([logits.argmax(1) for logits in continued(model, prompts, inputs, steps)], 1)
         for model in (before, after)

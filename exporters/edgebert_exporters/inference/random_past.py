@@ -14,7 +14,10 @@ from edgebert_runtime.bundle.manifest import TensorSpec
 
 @dataclass
 class RandomPast:
-    """Makes pasts for the inputs ``specs`` of a decoder: views of one array, so that a grid of them costs nothing."""
+    """Makes random pasts for the inputs ``specs`` of a decoder.
+
+    They are views of one array, so that a grid of them costs nothing.
+    """
 
     specs: Sequence[TensorSpec]
     seed: int = 0

@@ -23,7 +23,7 @@ MIN_TEXTS = 8
 
 @dataclass(frozen=True)
 class Sample:
-    """Token ids of one or two texts, their segments, and the ``chosen`` positions whose logits are asked for.
+    """Token ids and segments of one or two texts, and ``chosen`` positions.
 
     With a ``target``, the inputs of a decoder, the positions are those of the target.
     """
@@ -68,7 +68,7 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
 
 
 def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple[list[int], Batch]]:
-    """Pad samples into batches with the ``inputs`` of a graph; return the indices of the samples with each batch.
+    """Pad samples into batches with ``inputs``, with the indices of the samples.
 
     Where every token is asked for, each has a whole vocabulary of logits, and batches are smaller.
     """

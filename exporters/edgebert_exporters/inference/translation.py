@@ -21,7 +21,10 @@ def translate_greedily(
     max_new_tokens: int,
     batch_size: int = 16,
 ) -> list[list[int]]:
-    """Return translations as inputs of the decoder: the start token, and all generated ones but the last."""
+    """Return greedy translations as inputs of the decoder.
+
+    They are the start token and all generated ones but the last.
+    """
     start = int(manifest.decoding.get("decoder_start_token_id") or 0)
     max_new_tokens = max(1, min(max_new_tokens, manifest.limits.max_tokens - 1))
     settings = {name: manifest.decoding[name] for name in SETTINGS if manifest.decoding.get(name) is not None}

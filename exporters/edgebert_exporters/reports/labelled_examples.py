@@ -133,12 +133,12 @@ def check_row(row: Row, manifest: Manifest) -> None:
     if "entities" in row:
         scheme = read_scheme(tuple(labels))
         check_entities(row, {scheme.types[label] for label in scheme.inside})
-    if manifest.task == "fill-mask" and row["text"].count(mask := settings["mask_token"]) != 1:
+    if "mask_token" in settings and row["text"].count(mask := settings["mask_token"]) != 1:
         raise ValueError(f"text has {row['text'].count(mask)} times {mask}; write it once, where the token belongs")
     for many in ("passages", "choices"):
         if many in row and (row["best"] >= len(row[many]) or len(row[many]) < 2):
             raise ValueError(f"best is {row['best']} of {len(row[many])} {many}; give two at least, counted from 0")
-    if manifest.task == "generate" and not row["text"]:
+    if TASKS[manifest.task].generative and not row.get("text", True):
         raise ValueError("text is empty")
 
 

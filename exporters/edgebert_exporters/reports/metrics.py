@@ -83,7 +83,10 @@ def wilson(rows: Doubles) -> Interval:
 
 
 def bootstrap(figure: Figure, *sides: Doubles, seed: int = 0) -> Interval:
-    """Return the bootstrap interval of a figure of rows (n, k); of two sides, that of their difference."""
+    """Return the bootstrap interval of a figure of rows (n, k).
+
+    Of two sides, it is that of their difference.
+    """
     rng, count, resampled = np.random.default_rng(seed), len(sides[0]), []
     for _ in range(RESAMPLES):
         drawn = rng.integers(0, count, count)
@@ -110,7 +113,10 @@ def plain(answer: str) -> list[str]:
 
 
 def answer_f1(said: str, right: str) -> float:
-    """Return F1 of the words of an answer; 1 if both are empty, 0 if only one is."""
+    """Return F1 of the words of an answer.
+
+    It is 1 if both are empty, and 0 if only one is.
+    """
     words, expected = plain(said), plain(right)
     if not words or not expected:
         return float(words == expected)

@@ -60,7 +60,7 @@ def complete_report(
 
 
 def sizes(source: OpenedBundle, quantized: OpenedBundle) -> dict[str, Any]:
-    """Return the ``bytes`` of the weights of two bundles, and of the ``kinds`` of weights that they have."""
+    """Return the ``bytes`` of all weights before and after, and by ``kinds``."""
     before, after = (bytes_by_kind(opened.graphs.values()) for opened in (source, quantized))
     kinds = {kind: {"before": before[kind], "after": after[kind]} for kind in before if before[kind] or after[kind]}
     return {"bytes": {"before": sum(before.values()), "after": sum(after.values())}, "kinds": kinds}

@@ -84,7 +84,7 @@ def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) 
 
 
 def compare_figure(name: str, old: Doubles, new: Doubles) -> dict[str, Any]:
-    """Return a figure of both sides and their difference, with intervals; both sides are resampled alike."""
+    """Return a figure of both sides and their difference, with intervals."""
     figure, before, after = FIGURES[name], FIGURES[name](old), FIGURES[name](new)
     old_range, new_range = (wilson(rows) if name in SHARES else bootstrap(figure, rows) for rows in (old, new))
     return {
@@ -154,7 +154,10 @@ def answerer_scores(engine: Any, rows: Sequence[Row]) -> Scores:
 
 
 def mask_filler_scores(engine: Any, rows: Sequence[Row]) -> Scores:
-    """Score a mask filler; a token may be written as in the vocabulary or as in a text."""
+    """Score a mask filler.
+
+    A token may be written as in the vocabulary or as in a text.
+    """
     best = [masks[0][0] for masks in engine.fill(values(rows, "text"), top_k=1)]
     spellings = [(filling.token, filling.text[filling.start : filling.end]) for filling in best]
     return {"accuracy": column([row["token"] in both_ways for row, both_ways in zip(rows, spellings, strict=True)])}

@@ -62,12 +62,12 @@ class Gates:
 
 
 def slowdown(report: Mapping[str, Any]) -> float:
-    """Return the time of the quantized model in that of float32, in the median of the shapes."""
+    """Return the median time in that of float32."""
     return float(statistics.median(1 / row["speedup"] for row in report["speed"]))
 
 
 def advice(report: Mapping[str, Any]) -> str:
-    """Return where a quantized model is slower than float32, and a remedy; empty if it is not."""
+    """Return where a quantized model is slow, and a remedy."""
     slower = [row for row in report["speed"] if row["speedup"] < 1]
     if not slower:
         return ""

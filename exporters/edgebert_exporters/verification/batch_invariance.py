@@ -17,7 +17,7 @@ ROWS, MOST_TOKENS, BATCH = 16, 64, 4
 
 
 def batch_invariance(opened: OpenedBundle, rows: int = ROWS, seed: int = 0) -> dict[str, Any]:
-    """Run random rows in batches with padding on the right, and each of them alone.
+    """Compare random rows in padded batches with the same rows alone.
 
     Returns:
         The number of ``rows``, those of them that are ``identical`` bit for bit, and the ``max_difference`` relative

@@ -55,7 +55,7 @@ class RecomputedRows:
 def check_translations(
     session: TeacherForcedSeq2Seq, reference: Reference, manifest: Manifest, seed: int = 0
 ) -> dict[str, Any]:
-    """Compare the greedy and beam search translations of the graphs with those of the reference.
+    """Compare greedy and beam search with those of the reference.
 
     Raises:
         ParityError: if a translation differs by more than the order of equally good ones.

@@ -25,7 +25,7 @@ BEST = 5
 def decoder_grid(
     inputs: Sequence[TensorSpec], vocab_size: int, max_tokens: int, target: str, seed: int = 0
 ) -> Iterator[Batch]:
-    """Yield batches of 1, 2 and 5 rows: 1, 2, 7 and ``max_tokens`` new tokens after pasts of 0 and more.
+    """Yield batches of 1, 2 and 5 rows with pasts and new tokens.
 
     For ``portable`` past and new tokens go through all kinds of padding in turn. For ``cpu`` they are the three kinds
     of calls of :func:`~edgebert_exporters.graphs.signatures.decoder_signature`.
@@ -51,12 +51,12 @@ Call = tuple[int, int, int]  # rows, columns of the past, columns of new tokens
 
 
 def past_lengths(max_tokens: int, new: int) -> list[int]:
-    """Return the lengths of pasts before ``new`` tokens: none, one, several, all that there is room for."""
+    """Return none, one, several and all tokens of past before ``new`` ones."""
     return sorted({past for past in (0, 1, 6, max_tokens - new) if 0 <= past <= max_tokens - new})
 
 
 def calls_with_padding(max_tokens: int) -> list[Call]:
-    """Return every batch size with every number of new tokens after every length of past."""
+    """Return all combinations of batch size, past and new tokens."""
     news = sorted({new for new in (1, 2, 7, max_tokens) if new <= max_tokens})
     calls = [(size, past, new) for new in news for past in past_lengths(max_tokens, new) for size in BATCHES]
     return [(size, past, new) for size, past, new in calls if size == 1 or size * (past + new) <= MAX_COLUMNS]

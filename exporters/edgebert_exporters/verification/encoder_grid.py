@@ -14,7 +14,7 @@ BATCHES = (1, 2, 5)
 def encoder_grid(
     inputs: Collection[str], vocab_size: int, max_tokens: int, type_vocab_size: int, seed: int = 0
 ) -> Iterator[Batch]:
-    """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` positions, with the ``inputs`` of a graph.
+    """Yield batches of 1, 2 and 5 rows of 1, 2, 7 and ``max_tokens`` tokens.
 
     The rows go through the kinds of padding in turn, starting from each kind: every kind is met alone and beside
     every other. The longest batches start from the first kind only.

@@ -18,7 +18,7 @@ STEPS = 8
 def check_greedy(
     run: Reference, reference: Reference, manifest: Manifest, tolerance: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Compare the greedy continuations of prompts in one batch with those of the reference for each alone.
+    """Compare greedy decoding in one batch with the reference alone.
 
     Two tokens whose reference logits differ by at most ``tolerance`` of the largest may change places.
 

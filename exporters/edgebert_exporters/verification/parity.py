@@ -23,7 +23,7 @@ TOP_IDS = TOP[0]
 
 @dataclass
 class OutputError:
-    """The largest error of one output, its place, and the largest number of the output."""
+    """The largest error of one output."""
 
     absolute: float = 0.0
     where: str = ""
@@ -78,7 +78,7 @@ def describe(errors: MaxErrors) -> dict[str, Any]:
 
 
 def not_finite(outputs: Sequence[TensorSpec], results: Sequence[Floats]) -> str:
-    """Name an output with numbers that are not finite, padding included; empty if there is none."""
+    """Return which output is not finite; empty if none."""
     for spec, array in zip(outputs, results, strict=True):
         if not np.isfinite(array).all():
             return f"{np.count_nonzero(~np.isfinite(array))} numbers of {spec.name} are not finite"
@@ -125,7 +125,7 @@ def check_parity(
 
 
 def top_k_matches_logits(outputs: Mapping[str, Floats]) -> bool:
-    """Return whether the top-k tokens of a graph, and their log-probabilities, are those of its logits.
+    """Return whether top-k tokens and log-probabilities match the logits.
 
     Tokens that are equally likely but for rounding may change places.
     """
@@ -138,7 +138,7 @@ def top_k_matches_logits(outputs: Mapping[str, Floats]) -> bool:
 
 
 def check_rows_alone(session: Runnable, outputs: Sequence[TensorSpec], batches: Iterable[Batch]) -> MaxErrors:
-    """Compare each row of each batch with the same row alone, without padding; ``batches`` counts rows.
+    """Compare each row of each batch with the row alone.
 
     Raises:
         ParityError: if a row alone gives numbers that are not finite.

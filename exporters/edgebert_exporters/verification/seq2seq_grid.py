@@ -16,7 +16,10 @@ TARGETS = (1, 2, 7)
 
 
 def target_grid(limits: Limits, vocab_size: int, seed: int = 0) -> Iterator[Batch]:
-    """Yield the sources of the encoder grid, each batch with targets of one length; ``vocab_size`` is the targets'."""
+    """Yield the sources of the encoder grid with targets.
+
+    The targets of a batch have one length. ``vocab_size`` is theirs.
+    """
     rng = np.random.default_rng(seed)
     for number, batch in enumerate(encoder_grid((), limits.vocab_size, limits.max_tokens, 1, seed)):
         size, source = batch.input_ids.shape
