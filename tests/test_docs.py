@@ -12,6 +12,7 @@ import pytest
 
 import edgebert
 from edgebert.cli import COMMANDS, main
+from edgebert.cli.bundle_summary import MEASURES
 from tests.support.documents import (
     DOCS,
     README,
@@ -134,6 +135,13 @@ def test_the_documents_say_where_each_bundle_comes_from() -> None:
             checkpoint = re.search(rf"`edgebert export (samples/\w+) {name}`", PAGES[task])
             assert checkpoint
             assert (ROOT / checkpoint[1] / "config.json").is_file()
+
+
+def test_every_line_of_a_report_is_explained() -> None:
+    text = (DOCS / "quantization.md").read_text(encoding="utf-8")
+    labels = re.findall(r"^\| (`.*?) \|", text, flags=re.M)
+    explained = {label for cell in labels for label in re.findall(r"`(.+?)`", cell)}
+    assert {label for label, _ in MEASURES} | {"weights", "batches"} <= explained
 
 
 def test_the_first_limit_of_fidelity_is_one_that_minilm_keeps() -> None:
