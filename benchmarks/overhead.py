@@ -52,9 +52,9 @@ class Timed:
     def timed(self, *args: Any, **options: Any) -> Any:
         """Call the method."""
         start = time.perf_counter()
-        found = getattr(self.inner, self.method)(*args, **options)
+        result = getattr(self.inner, self.method)(*args, **options)
         self.seconds += time.perf_counter() - start
-        return found
+        return result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -117,9 +117,9 @@ def print_shares(task: str, engine: Any, session: Timed, tokenizer: Timed, texts
         wall = time.perf_counter() - start
         rows.append((wall, session.seconds / wall, tokenizer.seconds / wall))
     wall, inside, tokens = (statistics.median(column) for column in zip(*rows, strict=True))
-    rest = statistics.median(1 - row[1] - row[2] for row in rows)
-    each = f"{rest * wall / len(texts) * 1e6:9.0f} us"
-    print(f"{task:<10} {len(texts) / wall:7.0f}  {inside:8.1%}  {tokens:9.1%}  {rest:9.1%}  {each}", flush=True)
+    elsewhere = statistics.median(1 - row[1] - row[2] for row in rows)
+    each = f"{elsewhere * wall / len(texts) * 1e6:9.0f} us"
+    print(f"{task:<10} {len(texts) / wall:7.0f}  {inside:8.1%}  {tokens:9.1%}  {elsewhere:9.1%}  {each}", flush=True)
 
 
 if __name__ == "__main__":

@@ -96,9 +96,20 @@ def write_texts(request: Request, one_text: bool, stream: bool, options: dict[st
         if stream:
             print_stream(engine, texts, {**options, "encoding_errors": request.encoding_errors}, item)
             return
+        options = with_count_of_bundle(options, engine)
         write, keywords = getattr(engine, request.verb), {**options, **request.keywords}
         for index, result in texts.each(lambda part: write(part, **keywords), TEXTS_AT_ONCE):
             print_results(request, index, result, verbatim=one_text or len(request.texts) == 1)
+
+
+def with_count_of_bundle(options: dict[str, Any], engine: Generator | Translator) -> dict[str, Any]:
+    """Return the options of a call with the number of results that the bundle asks for beside them."""
+    from edgebert_runtime.generation.option_parsers import CHECKS
+    from edgebert_runtime.generation.options import Options
+
+    search = {name: value for name, value in options.items() if name in CHECKS}
+    count = Options.read(engine.decoding, **search).num_return_sequences
+    return {**options, "num_return_sequences": count} if count > 1 else options
 
 
 def check_options(request: Request, one_text: bool, stream: bool, options: dict[str, Any], item: str) -> None:

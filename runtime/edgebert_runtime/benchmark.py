@@ -90,13 +90,13 @@ def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
 
 
 def continued(engine: Any, lengths: Sequence[int], new: int, beams: int = 1) -> Callable[[], object]:
-    """Return what makes so many tokens of texts of these lengths."""
+    """Return a call that generates so many tokens from texts of these lengths."""
     call = getattr(engine, TASKS[engine.bundle.manifest.task].method)
-    asked: dict[str, Any] = {"max_new_tokens": new, "num_beams": beams}
-    asked |= {"eos_token_id": None, "forced_eos_token_id": None}  # so that none has fewer
+    options: dict[str, Any] = {"max_new_tokens": new, "num_beams": beams}
+    options |= {"eos_token_id": None, "forced_eos_token_id": None}  # so that none has fewer
     if languages := getattr(engine, "languages", ()):
-        asked["target_language"] = engine.target_language or languages[0]
-    return functools.partial(call, ids(engine, lengths), **asked)
+        options["target_language"] = engine.target_language or languages[0]
+    return functools.partial(call, ids(engine, lengths), **options)
 
 
 def workload(engine: Engine) -> list[int]:
@@ -133,7 +133,7 @@ def pairs(engine: Any, lengths: Sequence[int]) -> list[tuple[str, str]]:
 def questions(engine: Any, lengths: Sequence[int]) -> list[tuple[str, list[str]]]:
     """Return prompts of one word with two choices, of one length or of two that follow each other."""
     choices = [words(engine, n - engine._tokenizer.pair.num_special_tokens - 1) for n in lengths]
-    return [("a", list(both)) for both in zip(choices[::2], choices[1::2] or choices, strict=True)]
+    return [("a", list(two)) for two in zip(choices[::2], choices[1::2] or choices, strict=True)]
 
 
 def texts(engine: Any, lengths: Sequence[int]) -> list[str]:

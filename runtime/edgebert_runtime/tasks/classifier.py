@@ -48,7 +48,7 @@ class ClassifyRequest(Request):
 class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classification]):
     """Labels with scores. Threads may share an engine; it pickles as its folder and options.
 
-    ``labels`` are the names in the order of the scores. ``problem_type`` says what the scores are. ``single_label``:
+    ``labels`` are the names in the order of the scores. ``problem_type`` is the kind of the scores. ``single_label``:
     probabilities that sum to 1. ``multi_label``: a probability for each label. ``regression``: the numbers themselves.
 
     Raises:
@@ -130,7 +130,7 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
 
 
 def items_of(texts: Iterable[Any], pairs: Iterable[Any] | None, method: str) -> Iterator[Any]:
-    """Return an iterator over texts, or over each text with its partner; ``method`` is the one that was called.
+    """Return an iterator over texts, or over pairs of texts; ``method`` is the method of the call.
 
     Raises:
         InputError: if there are more of one than of the other; at their end, where their number is not known before.

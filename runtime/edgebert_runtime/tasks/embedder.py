@@ -118,7 +118,7 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> EmbedResult:
-        """Do what :meth:`embed` does, and return token counts and truncation with the vectors. Nothing is logged."""
+        """Return vectors as :meth:`embed` does, with token counts and truncation. Nothing is logged."""
         return self._embed(texts, long_texts, stride, progress, options)
 
     def stream(

@@ -74,7 +74,7 @@ class MultipleChoice(BatchEngine[Request, QuestionItem, float, "list[Choice]"]):
         progress: Progress | None = None,
         **options: Unpack[TextOptions],
     ) -> list[list[Choice]]:
-        """Do what :meth:`choose` does for many pairs of a prompt and its choices, in their order."""
+        """Return the results of :meth:`choose` for many prompts with their choices, in order."""
         self._check_usable()
         request = Request(CheckedOptions.read(options, self._limits, self._tokenizer.pair.num_special_tokens))
         items = iterate(questions, "choose_many([(prompt, [choice, choice])])")

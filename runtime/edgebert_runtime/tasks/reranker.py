@@ -58,7 +58,7 @@ class PassageItem(WorkItem):
 class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
     """Scores of pairs of texts. Threads may share an engine; it pickles as its folder and options.
 
-    ``activation`` says what a score is: ``sigmoid`` and ``softmax`` a probability, ``identity`` the number itself.
+    ``activation`` makes the score: ``sigmoid`` and ``softmax`` a probability, ``identity`` the number itself.
 
     Raises:
         BundleError: if the bundle is of another task, or its activation does not fit its model.

@@ -63,7 +63,7 @@ class TagItem(WorkItem):
 
 
 class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
-    """Entities. ``labels`` are the names of what a token can be, prefixes such as ``B-`` included.
+    """Entities. ``labels`` are the names of the labels of tokens, prefixes such as ``B-`` included.
 
     Raises:
         BundleError: if the bundle is of another task, or its labels are not those of its graph.

@@ -31,7 +31,7 @@ class TextOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TokenLimits:
-    """Numbers of tokens: where texts are cut by default, what the model takes at most, and the default of a batch."""
+    """Numbers of tokens: the default length of a text, the most of a text, and the default of a batch."""
 
     default_tokens: int
     max_tokens: int
@@ -62,8 +62,8 @@ class CheckedOptions:
             raise InputError("is not True or False", option="truncate", value=truncate)
         check_choice("encoding_errors", errors, ("strict", "replace"))
         max_tokens, max_ids = limits.default_tokens, limits.max_tokens
-        if (asked := options.get("max_tokens")) is not None:
-            max_tokens = max_ids = check_whole("max_tokens", asked, 1, limits.max_tokens)
+        if (longest := options.get("max_tokens")) is not None:
+            max_tokens = max_ids = check_whole("max_tokens", longest, 1, limits.max_tokens)
         if max_tokens <= special_tokens:
             raise InputError(
                 f"leaves no room beside {special_tokens} special tokens",
@@ -79,8 +79,8 @@ class CheckedOptions:
 
 def unknown_option(options: TextOptions) -> InputError:
     """Return the error for an option that no method takes."""
-    known = TextOptions.__annotations__
-    name = sorted(options.keys() - known.keys())[0]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+    names = TextOptions.__annotations__
+    name = sorted(options.keys() - names.keys())[0]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
     return InputError(f"option {name!r:.60} is not known", hint=hint)
