@@ -18,7 +18,7 @@ from edgebert import __version__
 from edgebert.cli.errors import describe, one_line
 
 PACKAGES = ("numpy", "tokenizers", "click", "onnxruntime", "onnxruntime-gpu")
-EXPORT_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "safetensors")
+EXPORT_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "safetensors", "sentencepiece", "protobuf")
 # Each of these installs the module onnxruntime over that of the others.
 BUILDS = (
     "onnxruntime",

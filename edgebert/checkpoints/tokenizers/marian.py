@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
-from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import build_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, NORMAL, read_sentencepieces
 from edgebert.checkpoints.tokenizers.tokenizer_json import (
     MAX_BYTES,
@@ -25,6 +25,7 @@ from edgebert.checkpoints.tokenizers.tokenizer_json import (
     longest_text,
 )
 from edgebert.checkpoints.tokenizers.vocab_files import check_pieces
+from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
 from edgebert_runtime.errors import TokenizerError
 
 SOURCE_PIECES, TARGET_PIECES, TARGET_VOCABULARY = "source.spm", "target.spm", "target_vocab.json"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from edgebert.checkpoints.folder import some
 from edgebert.checkpoints.tokenizers.sentencepiece_bpe import Pair, find_merges
+from edgebert.checkpoints.tokenizers.sentencepiece_check import check_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import (
     BYTE,
     CHARACTERS,
@@ -29,6 +29,7 @@ from edgebert.checkpoints.tokenizers.sentencepiece_model import (
     SentencePieces,
 )
 from edgebert.checkpoints.tokenizers.sentencepiece_normalizer import ESCAPE, escaped, ranges, render
+from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
 
@@ -39,36 +40,20 @@ SYMBOL_SCORE = -0.1  # that of the library, for symbols of the user
 MAX_UNUSED = 1 << 20
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """The tokens of a model with ``size`` embeddings by their ids, "" for an id that no token has.
-
-    ``unknown`` stands for unknown text, ``end`` is put after each text. ``specials`` are among the tokens, ``added``
-    come after them; no text gives them. ``languages`` are tokens with which a text can begin. With ``looks_up``
-    unknown text may be a token as a whole, which is how Marian reads what only its other language has pieces for.
-    A piece that is no token is unknown: its id is above ``size``.
-    """
-
-    tokens: Sequence[str]
-    size: int
-    unknown: str
-    end: str
-    specials: Sequence[str]
-    added: Sequence[str] = ()
-    languages: Sequence[str] = ()
-    looks_up: bool = False
-
-
 def build_tokenizer(model: SentencePieces, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return what tokenizer.json holds for a model of SentencePiece whose pieces have the ids of ``vocabulary``.
+    """Return the content of tokenizer.json for a SentencePiece model whose pieces have the ids of ``vocabulary``.
+
+    The result is compared with SentencePiece itself.
 
     Raises:
-        TokenizerError: naming what of the model cannot be followed exactly.
+        TokenizerError: naming a property of the model that cannot be followed exactly, or a text that has other ids.
     """
     try:
-        return Builder(model, vocabulary).build()
+        content = Builder(model, vocabulary).build()
     except TokenizerError as error:
         raise TokenizerError(f"{model.name}: {error}") from error
+    check_tokenizer(Tokenizer.from_str(json.dumps(content)), model, vocabulary)
+    return content
 
 
 class Builder:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, processors
 
 from edgebert.checkpoints.folder import CheckpointFolder, some
 from edgebert.checkpoints.tokenizers.marian import LANGUAGE, read_marian
-from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import build_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, UNKNOWN, read_sentencepieces
 from edgebert.checkpoints.tokenizers.tokenizer_json import (
     READY,
@@ -28,6 +28,7 @@ from edgebert.checkpoints.tokenizers.tokenizer_json import (
     read_settings,
     read_tokenizer,
 )
+from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
 from edgebert_runtime.errors import TokenizerError
 
 SOURCE_READY, TARGET_READY = "source_tokenizer.json", "target_tokenizer.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from tokenizers import Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder
-from edgebert.checkpoints.tokenizers.sentencepiece_conversion import Vocabulary, build_tokenizer
+from edgebert.checkpoints.tokenizers.sentencepiece_conversion import build_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, UNKNOWN, SentencePieces, read_sentencepieces
+from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
+from edgebert_runtime.errors import TokenizerError
 from tests.checkpoints.tokenizers.spm_models import equal, lines, odd_lines, processor, texts, train
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -115,3 +118,22 @@ def test_time_grows_with_the_length_of_a_text(spaced: Tokenizer, part: str) -> N
 
     seconds(10)
     assert seconds(40_000) < 20  # of CPU time; in the square of the length it would be minutes
+
+
+def test_a_tokenizer_that_differs_from_sentencepiece_is_refused(tmp_path: Path) -> None:
+    model = write(tmp_path, train())
+    longest = max(range(len(model.pieces)), key=lambda index: len(model.pieces[index].text))
+    model.pieces[longest] = model.pieces[longest]._replace(text="quick")  # which the file does not have
+    with pytest.raises(
+        TokenizerError, match=r"^source\.spm: .* differs from SentencePiece: 'The quick .*, should have"
+    ):
+        build_tokenizer(model, plain(model))
+
+
+def test_the_library_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write(tmp_path, train())
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(
+        TokenizerError, match=r"^source\.spm .* without sentencepiece; pip install \"edgebert\[export\]\"$"
+    ):
+        build_tokenizer(model, plain(model))

@@ -19,12 +19,12 @@ AGAIN = "download it again"
 BYTES = b"".join(piece(name, 0.0, 6) for name in BYTES_OF_TEXT)
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", r"has no pieces"),
-    "cut": (SOUND[:-3], r"not a whole model file .*bytes announced"),
+    "cut": (SOUND[:-3], r"is not a whole model file of SentencePiece"),
     "web page": (b"<!DOCTYPE html><p>404</p>", r"is a web page and not the file itself"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\n", r"is a Git LFS pointer .*git lfs pull"),
     "text": (b"hello, world", r"not a whole model file"),
-    "huge length": (SPECIALS + b"\x0a\xff\xff\xff\xff\x0f", r"bytes announced"),
-    "endless number": (SPECIALS + b"\x0a" + b"\xff" * 11, r"no whole number"),
+    "huge length": (SPECIALS + b"\x0a\xff\xff\xff\xff\x0f", r"not a whole model file"),
+    "endless number": (SPECIALS + b"\x0a" + b"\xff" * 11, r"not a whole model file"),
     "score of another type": (SPECIALS + field(1, field(1, "a") + field(2, 1)), r"wire type 0 where the schema has 5"),
     "piece of another type": (SPECIALS + field(1, 7), r"wire type 0 where the schema has 2"),
     "not UTF-8": (SPECIALS + piece(b"\xff"), r"no UTF-8"),
