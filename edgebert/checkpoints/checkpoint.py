@@ -41,17 +41,30 @@ T = TypeVar("T")
 class Checkpoint:
     """An opened and checked checkpoint; the weights are still on disk.
 
-    ``pooling`` and ``normalize`` are None where the folder does not say. ``max_tokens`` is what the model can take,
-    ``default_tokens`` where the checkpoint's own settings cut a text, special tokens included in both. ``ignored``
-    are the tensors that the task does not need, ``notes`` is what a user should know, a line each.
-
-    ``task`` is the one asked for, or else found; ``head`` is None for embed and translate. ``labels`` are the names
-    of the outputs of classify, next-sentence and tag by id. ``problem_type`` of classify is single_label, multi_label
-    or regression. ``activation`` of rerank is sigmoid, identity or softmax (the score is that of label 1).
-    ``mask_token`` of fill-mask stands in a text for the word to be guessed. ``decoding`` are the options with which
-    generate and translate search, by the names of ``edgebert_runtime.generation.Options``, and the token that a text
-    begins with. ``target_tokenizer_json`` is there where translate has another tokenizer for the target, and
-    ``settings`` are the languages it knows.
+    Attributes:
+        path: The folder.
+        family: The folder of ``edgebert.models`` that the model is of.
+        model_type: The type in config.json.
+        task: The task asked for, or else detected.
+        config: The configuration of the model.
+        head: The configuration of the head; None for embed and translate.
+        labels: The names of the outputs of classify, next-sentence and tag, by id.
+        problem_type: Of classify: single_label, multi_label or regression.
+        activation: Of rerank: sigmoid, identity or softmax (the score is that of label 1).
+        mask_token: Of fill-mask: the token for a masked word.
+        decoding: Of generate and translate: options of :class:`edgebert_runtime.generation.options.Options`, and the
+            token that a target begins with.
+        pooling: The pooling of embed; None where the folder does not name one.
+        normalize: Whether embed scales vectors to length 1; None where the folder does not say.
+        max_tokens: The longest input of the model, special tokens included.
+        default_tokens: The length that the checkpoint's own settings truncate to.
+        tokenizer_json: The tokenizer.
+        target_tokenizer_json: Of translate: the tokenizer of the target, if it is another.
+        settings: Of translate: the languages.
+        ignored: The tensors that the task does not need.
+        notes: Remarks for the user, a line each.
+        weights: The tensors in the files.
+        head_names: The published names of the head.
     """
 
     path: Path

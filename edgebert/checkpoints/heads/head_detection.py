@@ -23,11 +23,11 @@ from edgebert.checkpoints.config.model_factory import Config
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import some
 from edgebert.checkpoints.heads.labels import (
-    PROBLEMS,
+    PROBLEM_TYPES,
     cross_encoder_activation,
     read_activation,
     read_labels,
-    read_problem,
+    read_problem_type,
 )
 from edgebert.checkpoints.weights.weight_loader import WeightFiles, by_canonical
 from edgebert.models.bert.heads import HeadConfig
@@ -129,8 +129,10 @@ def check_arguments(task: str | None, problem_type: str | None) -> None:
     """
     if task is not None and task not in TASKS:
         raise ConfigError(f"is not one of {', '.join(TASKS)}", option="task", value=task)
-    if problem_type is not None and problem_type not in PROBLEMS.values():
-        raise ConfigError(f"is not one of {', '.join(PROBLEMS.values())}", option="problem_type", value=problem_type)
+    if problem_type is not None and problem_type not in PROBLEM_TYPES.values():
+        raise ConfigError(
+            f"is not one of {', '.join(PROBLEM_TYPES.values())}", option="problem_type", value=problem_type
+        )
 
 
 def read_task(
@@ -167,7 +169,7 @@ def read_task(
         names=names,
         head=config,
         labels=made,
-        problem_type=read_problem(model.data, config.num_outputs, problem_type) if found == "classify" else "",
+        problem_type=read_problem_type(model.data, config.num_outputs, problem_type) if found == "classify" else "",
         activation=read_activation(model.data, config.num_outputs) if found == "rerank" else "",
         notes=notes,
     )

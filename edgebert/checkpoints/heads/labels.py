@@ -14,7 +14,7 @@ NEXT_SENTENCE = ("is_next", "not_next")
 REPLACED = ("original", "replaced")
 
 # What problem_type says, and our names of it.
-PROBLEMS = {
+PROBLEM_TYPES = {
     "single_label_classification": "single_label",
     "multi_label_classification": "multi_label",
     "regression": "regression",
@@ -68,7 +68,7 @@ def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def read_problem(data: dict[str, Any], count: int, given: str | None) -> str:
+def read_problem_type(data: dict[str, Any], count: int, given: str | None) -> str:
     """Return what the outputs of a classifier are: one of several labels, any number of them, or numbers.
 
     Raises:
@@ -79,13 +79,13 @@ def read_problem(data: dict[str, Any], count: int, given: str | None) -> str:
     kind = data.get("problem_type")
     if kind is None:
         return "regression" if count == 1 else "single_label"
-    if not isinstance(kind, str) or kind not in PROBLEMS:
+    if not isinstance(kind, str) or kind not in PROBLEM_TYPES:
         raise ConfigError(
-            f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEMS)}",
+            f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEM_TYPES)}",
             hint="give {problem_type}",
             options={"problem_type": ...},
         )
-    return PROBLEMS[kind]
+    return PROBLEM_TYPES[kind]
 
 
 def cross_encoder_activation(data: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from tokenizers import normalizers
 
-from edgebert.checkpoints.tokenizers.sentencepiece_model import SentencePieces, parse_model
+from edgebert.checkpoints.tokenizers.sentencepiece_model import parse_model
 from edgebert.checkpoints.tokenizers.sentencepiece_normalizer import decode, render
 from edgebert_runtime.errors import TokenizerError
 from tests.checkpoints.tokenizers.spm_models import processor, train
@@ -29,9 +29,7 @@ RULES = [
 
 def character_map(data: bytes) -> bytes:
     """Return the character map of a model file."""
-    model = SentencePieces("rules.spm")
-    parse_model(data, model)
-    return model.character_map
+    return parse_model("rules.spm", data).character_map
 
 
 class Pair:
