@@ -132,23 +132,27 @@ def open_checkpoint(
     weights = attempt(problems, find_weights, files, allow_pickle)
     dim = config.model.hidden_size if config else None
     sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
-    found, ignored = None, None
+    task_head, ignored = None, None
     if config and weights:
         config = with_tensors(config, weights)
-        found = attempt(problems, read_task, config, weights, sentence.pooling is not None, task, problem_type, labels)
-    if config and weights and found:
-        model = Model(config.model_type, config.model, found.head, found.names)
+        task_head = attempt(
+            problems, read_task, config, weights, sentence.pooling is not None, task, problem_type, labels
+        )
+    if config and weights and task_head:
+        model = Model(config.model_type, config.model, task_head.head, task_head.names)
         fits = attempt(problems, fit, model, weights)
         ignored = fits.ignored if fits else None
     decoding: tuple[dict[str, Any], list[str]] | None = ({}, [])
-    if config and found and TASKS[found.task].generative:
+    if config and task_head and TASKS[task_head.task].generative:
         decoding = attempt(problems, read_decoding, files, config)
-    texts = attempt(problems, read_texts, files, config, sentence.lowercase, decoding[0] if decoding else {})
-    if found and texts:
-        attempt(problems, check_mask, found, texts.source)
-    if problems or not (config and weights and found and texts and decoding) or ignored is None:
+    tokenizers = attempt(
+        problems, read_model_tokenizers, files, config, sentence.lowercase, decoding[0] if decoding else {}
+    )
+    if task_head and tokenizers:
+        attempt(problems, check_mask, task_head, tokenizers.source)
+    if problems or not (config and weights and task_head and tokenizers and decoding) or ignored is None:
         raise failure(files.path, problems)
-    return assemble(files.path, config, weights, sentence, texts, found, ignored, decoding)
+    return assemble(files.path, config, weights, sentence, tokenizers, task_head, ignored, decoding)
 
 
 def assemble(
@@ -156,36 +160,36 @@ def assemble(
     config: ModelConfig,
     weights: WeightFiles,
     sentence: SentenceModules,
-    texts: Texts,
-    found: TaskHead,
+    tokenizers: ModelTokenizers,
+    task_head: TaskHead,
     ignored: tuple[str, ...],
     decoding: tuple[dict[str, Any], list[str]],
 ) -> Checkpoint:
     """Put together what was read of a folder."""
-    tokenizer, target = texts.source, texts.target
-    default, shortened = text_length(config.model, found.task, sentence, tokenizer)
+    tokenizer, target = tokenizers.source, tokenizers.target
+    default, shortened = text_length(config.model, task_head.task, sentence, tokenizer)
     notes = [
         *tokenizer.notes,
         *(target.notes if target else ()),
         *sentence.notes,
-        *found.notes,
+        *task_head.notes,
         *decoding[1],
         *shortened,
     ]
     modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
     if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
-        notes.append(f"passed over heads that {found.task} does not use: {some(heads)}")
+        notes.append(f"passed over heads that {task_head.task} does not use: {some(heads)}")
     return Checkpoint(
         path=path,
         family=MODEL_TYPES[config.model_type].family,
         model_type=config.model_type,
-        task=found.task,
+        task=task_head.task,
         config=config.model,
-        head=found.head,
-        labels=found.labels,
-        problem_type=found.problem_type,
-        activation=found.activation,
-        mask_token=tokenizer.mask_token if found.task == "fill-mask" else None,
+        head=task_head.head,
+        labels=task_head.labels,
+        problem_type=task_head.problem_type,
+        activation=task_head.activation,
+        mask_token=tokenizer.mask_token if task_head.task == "fill-mask" else None,
         decoding=decoding[0],
         pooling=sentence.pooling,
         normalize=sentence.normalize,
@@ -193,15 +197,15 @@ def assemble(
         default_tokens=default,
         tokenizer_json=tokenizer.text,
         target_tokenizer_json=target.text if target else None,
-        settings=texts.settings,
+        settings=tokenizers.settings,
         ignored=ignored,
         notes=tuple(notes),
         weights=weights,
-        head_names=found.names,
+        head_names=task_head.names,
     )
 
 
-class Texts(NamedTuple):
+class ModelTokenizers(NamedTuple):
     """The tokenizers of a folder, and what it says of the languages that it translates."""
 
     source: TokenizerFile
@@ -209,24 +213,26 @@ class Texts(NamedTuple):
     settings: dict[str, Any]
 
 
-def read_texts(
+def read_model_tokenizers(
     folder: CheckpointFolder, config: ModelConfig | None, lowercase: bool, decoding: dict[str, Any]
-) -> Texts:
+) -> ModelTokenizers:
     """Read the tokenizer of a model, or both of one that translates."""
     if config is None:
-        return Texts(read_tokenizer(folder, None, lowercase), None, {})
+        return ModelTokenizers(read_tokenizer(folder, None, lowercase), None, {})
     model, name = config.model, config.model_type
     if not isinstance(model, Seq2SeqConfig):
-        return Texts(read_tokenizer(folder, model.vocab_size, lowercase, MODEL_TYPES[name].no_special_tokens), None, {})
+        return ModelTokenizers(
+            read_tokenizer(folder, model.vocab_size, lowercase, MODEL_TYPES[name].no_special_tokens), None, {}
+        )
     first = [decoding.get(option) for option in ("forced_bos_token_id", "decoder_start_token_id")]
-    found = read_tokenizers(folder, name, model.vocab_size, model.decoder_vocab_size, first)
-    settings = {option: getattr(found, option) for option in LANGUAGE_SETTINGS}
-    return Texts(found.source, found.target, settings)
+    tokenizers = read_tokenizers(folder, name, model.vocab_size, model.decoder_vocab_size, first)
+    settings = {option: getattr(tokenizers, option) for option in LANGUAGE_SETTINGS}
+    return ModelTokenizers(tokenizers.source, tokenizers.target, settings)
 
 
-def check_mask(found: TaskHead, tokenizer: TokenizerFile) -> None:
+def check_mask(task_head: TaskHead, tokenizer: TokenizerFile) -> None:
     """Make sure that a model which guesses words can be told which."""
-    if found.task == "fill-mask" and tokenizer.mask_token is None:
+    if task_head.task == "fill-mask" and tokenizer.mask_token is None:
         raise TokenizerError(
             "the tokenizer has no mask token, which fill-mask needs; name it in tokenizer_config.json (mask_token), "
             "or use the tokenizer that came with the model"
@@ -261,7 +267,7 @@ def text_length(
     positions = config.max_tokens
     if task == "generate":
         return positions, []
-    asked = sentence.max_seq_length or tokenizer.model_max_length or positions
-    if asked <= positions:
-        return asked, []
-    return positions, [f"texts are cut at {positions} tokens, the positions of the model, and not at {asked}"]
+    length = sentence.max_seq_length or tokenizer.model_max_length or positions
+    if length <= positions:
+        return length, []
+    return positions, [f"texts are cut at {positions} tokens, the positions of the model, and not at {length}"]

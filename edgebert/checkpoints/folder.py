@@ -12,6 +12,7 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +60,11 @@ class CheckpointFolder:
         """Return the names of some files of the folder, for messages."""
         try:
             with os.scandir(self.path) as entries:
-                found = [entry.name for entry in itertools.islice(entries, limit + 1)]
+                names = [entry.name for entry in itertools.islice(entries, limit + 1)]
         except OSError as error:
             return f"nothing that can be read: {error.strerror}"
-        more = ", ..." if len(found) > limit else ""
-        return ", ".join(sorted(found[:limit])) + more if found else "nothing"
+        more = ", ..." if len(names) > limit else ""
+        return ", ".join(sorted(names[:limit])) + more if names else "nothing"
 
     def stream(self, name: str) -> BinaryIO:
         """Open the regular file ``name`` for reading.
@@ -139,8 +140,8 @@ class CheckpointFolder:
             raise CheckpointError(f"{name} is empty; download it again")
         value = parse_json(name, text)
         if not isinstance(value, kind):
-            wanted = "an object" if kind is dict else "a list"
-            raise CheckpointError(f"{name} should hold {wanted}, holds {value!r:.60}; download it again")
+            expected = "an object" if kind is dict else "a list"
+            raise CheckpointError(f"{name} should hold {expected}, holds {value!r:.60}; download it again")
         return value
 
 
@@ -153,18 +154,17 @@ def parse_json(name: str, text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        found = f"{foreign(text.encode(errors='replace')) or 'not valid JSON'} ({error})"
-        raise CheckpointError(f"{name} is {found}; download it again") from error
+        fault = f"{foreign(text.encode(errors='replace')) or 'not valid JSON'} ({error})"
+        raise CheckpointError(f"{name} is {fault}; download it again") from error
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object of JSON, refusing a key that stands there twice."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {twice!r:.80} stands there twice")
-    return made
+    return data
 
 
 def foreign(data: bytes) -> str | None:

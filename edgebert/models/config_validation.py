@@ -1,4 +1,4 @@
-"""Find what makes no sense among the fields of a configuration, whichever model it describes."""
+"""Validate the fields of a model configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from edgebert.models.activations import ACTIVATIONS
 
-# The bounds of whole numbers; those of sizes that are not listed are 1 and 1 << 24.
+# Bounds of whole numbers; 1 and 1 << 24 where a field is not listed.
 LIMITS = {
     "num_hidden_layers": (1, 1000),
     "hidden_size": (1, 65536),
@@ -23,10 +23,10 @@ LIMITS = {
 
 
 def field_problems(config: Any, limits: Mapping[str, tuple[int, int]] = LIMITS) -> list[str]:
-    """Name the fields of the dataclass ``config`` that make no sense, each with its value.
+    """Name the impossible fields of the dataclass ``config``, each with its value.
 
-    Whole numbers, numbers and flags are told by the types of the fields. Where they are there, ``hidden_size`` must
-    divide among the heads, ``layer_norm_eps`` lie between 0 and 1, ``hidden_act`` be one of the activations.
+    The annotations say which fields are whole numbers or flags. ``hidden_size`` must be divisible by the heads,
+    ``layer_norm_eps`` lie between 0 and 1, and ``hidden_act`` be one of the activations.
     """
     problems, names = [], {field.name for field in fields(config)}
     for field in fields(config):

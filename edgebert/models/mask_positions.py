@@ -1,4 +1,4 @@
-"""Where the real tokens of a batch stand, and which of them a head reads.
+"""Positions of real tokens in a padded batch, and the rows that heads read.
 
 Tokens are numbered through the whole batch, row * seq + position.
 """
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def real_positions(mask: Tensor) -> Tensor:
-    """Return the position of each token of ``mask`` (batch, seq) among the real ones of its row, from 0."""
+    """Return the position of each token of ``mask`` (batch, seq), counting real tokens from 0."""
     return (mask.to(torch.int64).cumsum(1) - 1).clamp(min=0)
 
 
 def front_positions(mask: Tensor) -> Tensor:
-    """Return where each token of ``mask`` (batch, seq) stands in its row once the real ones are brought to the front.
+    """Return the column of each token of ``mask`` (batch, seq) after moving the padding of its row to the right.
 
-    Real tokens keep their order, and padding keeps its own behind them.
+    Real tokens and padding keep their order.
     """
     real = mask.to(torch.int64).cumsum(1)  # (batch, seq)
     padding = (~mask).to(torch.int64).cumsum(1)
@@ -25,9 +25,9 @@ def front_positions(mask: Tensor) -> Tensor:
 
 
 def first_rows(mask: Tensor) -> Tensor:
-    """Return the number (batch,) of the first real token of each row of ``mask`` (batch, seq).
+    """Return the index (batch,) of the first real token of each row of ``mask`` (batch, seq).
 
-    A row without real tokens gives its first position.
+    A row without real tokens gives its first column.
     """
     batch, seq = mask.shape
     places = torch.arange(seq, device=mask.device)  # (seq,)
@@ -36,17 +36,16 @@ def first_rows(mask: Tensor) -> Tensor:
 
 
 def last_rows(mask: Tensor) -> Tensor:
-    """Return the number (batch,) of the last real token of each row of ``mask`` (batch, seq)."""
+    """Return the index (batch,) of the last real token of each row of ``mask`` (batch, seq)."""
     batch, seq = mask.shape
     places = torch.arange(seq, device=mask.device)
     return torch.where(mask, places, 0).amax(1) + torch.arange(batch, device=mask.device) * seq
 
 
 def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Take hidden states (batch * seq, dim) to their mean (batch, dim) over the true positions of ``mask``.
+    """Average hidden states (batch * seq, dim), all finite, over the true positions of ``mask``, to (batch, dim).
 
-    All have to be finite. A product of at least two rows adds up tokens one by one, whatever the batch is and however
-    far it is padded.
+    A matrix product of at least two rows sums tokens in one order, whatever the batch and its padding.
     """
     real = mask[:, None].to(hidden.dtype)  # (batch, 1, seq)
     total = (real.expand(-1, 2, -1) @ hidden.reshape(*mask.shape, -1))[:, 0]  # (batch, dim)

@@ -76,9 +76,9 @@ def load_layer(layer: nn.Linear, checkpoint: Checkpoint, module: str) -> None:
         CheckpointError: if its tensors have other shapes, or hold NaN or infinity.
     """
     weights = checkpoint.weights
-    known = by_canonical(weights, checkpoint.model_type)
+    published = by_canonical(weights, checkpoint.model_type)
     shapes = {leaf: tuple(tensor.shape) for leaf, tensor in layer.state_dict().items()}
-    names = {leaf: known[f"{module}.{leaf}"] for leaf in shapes if f"{module}.{leaf}" in known}
+    names = {leaf: published[f"{module}.{leaf}"] for leaf in shapes if f"{module}.{leaf}" in published}
     if len(names) < len(shapes):
         return
     faults = [
@@ -112,17 +112,17 @@ def tagging_examples(
         InputError: if a text has not as many words as labels, or ``max_tokens`` leaves no room for text.
     """
     same_length(texts=texts, labels=labels)
-    for words, given in zip(texts, labels, strict=True):
-        same_length(words=words, labels=given)
+    for words, word_labels in zip(texts, labels, strict=True):
+        same_length(words=words, labels=word_labels)
     read = reader(tokenizer)
     read.check_max_tokens(max_tokens)
     examples = []
-    for words, given in zip(texts, labels, strict=True):
+    for words, word_labels in zip(texts, labels, strict=True):
         text = " ".join(words)
         tokens = read.content(text)
         ids = tokens.ids[: max_tokens - read.num_special_tokens]
         owners = first_of_words(words, text, tokens.offsets[: len(ids)])
-        judged = [IGNORED if owner is None else given[owner] for owner in owners]
+        judged = [IGNORED if owner is None else word_labels[owner] for owner in owners]
         row = read.single.join(ids)
         before = [IGNORED] * read.single.starts(0)[0]
         after = [IGNORED] * (len(row.ids) - len(before) - len(ids))
@@ -134,12 +134,12 @@ def tagging_examples(
 def first_of_words(words: Sequence[str], text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int | None]:
     """Yield for each token, by its place in the joined ``text``, the word that it is the first of, or None."""
     starts = list(accumulate((len(word) + 1 for word in words), initial=0))[:-1]
-    seen = -1
+    latest = -1
     for start, end in offsets:
         start, end = strip(text, start, end)
         word = bisect_right(starts, start) - 1
-        yield word if start < end and word > seen else None
-        seen = max(seen, word) if start < end else seen
+        yield word if start < end and word > latest else None
+        latest = max(latest, word) if start < end else latest
 
 
 def span_examples(
@@ -164,19 +164,20 @@ def span_examples(
     read = reader(tokenizer)
     examples: list[Example] = []
     for index, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
-        asked, tokens = read.content(question).ids, read.content(context)
-        room = max_tokens - read.pair.num_special_tokens - len(asked)
+        question_ids = read.content(question).ids
+        tokens = read.content(context)
+        room = max_tokens - read.pair.num_special_tokens - len(question_ids)
         if room < min(MIN_CONTEXT_TOKENS, len(tokens.ids)) or room < 1:
             raise InputError(
-                f"text {index} has a question of {len(asked)} tokens, which leaves {max(0, room)} of {max_tokens} for "
-                "the context; shorten it or raise max_tokens"
+                f"text {index} has a question of {len(question_ids)} tokens, which leaves {max(0, room)} of "
+                f"{max_tokens} for the context; shorten it or raise max_tokens"
             )
         first, last = (-1, -1) if answer is None else tokens_of(answer, context, tokens.offsets, index)
-        place = read.pair.starts(len(asked), 0)[1]
+        place = read.pair.starts(len(question_ids), 0)[1]
         for start, end in plan_windows(len(tokens.ids), room, min(128, room // 4)):
             inside = start <= first and last < end
             labels = [place + first - start, place + last - start] if inside else [0, 0]
-            examples.append(Example((read.pair.join(asked, tokens.ids[start:end]),), labels))
+            examples.append(Example((read.pair.join(question_ids, tokens.ids[start:end]),), labels))
     return examples
 
 
@@ -188,7 +189,7 @@ def tokens_of(answer: tuple[int, int], context: str, offsets: Sequence[tuple[int
     """
     start, end = answer
     spans = [strip(context, *offset) for offset in offsets]
-    inside = [number for number, (one, other) in enumerate(spans) if one < other and one < end and other > start]
+    inside = [number for number, (left, right) in enumerate(spans) if left < right and left < end and right > start]
     if not 0 <= start < end <= len(context) or not inside:
         raise InputError(
             f"answer {index} is {answer}, no place of a token in its context of {len(context)} characters; give "

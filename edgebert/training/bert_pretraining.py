@@ -45,10 +45,10 @@ class Vocabulary:
             InputError: naming those that are missing.
         """
         ids = {name: tokenizer.token_to_id(f"[{name.upper()}]") for name in ("pad", "cls", "sep", "mask")}
-        found = {name: id for name, id in ids.items() if id is not None}
-        if missing := [f"[{name.upper()}]" for name in ids if name not in found]:
+        present = {name: id for name, id in ids.items() if id is not None}
+        if missing := [f"[{name.upper()}]" for name in ids if name not in present]:
             raise InputError(f"the tokenizer has no {', '.join(missing)}; add what is missing to its special tokens")
-        return cls(size=tokenizer.get_vocab_size(), **found)
+        return cls(size=tokenizer.get_vocab_size(), **present)
 
 
 class Pair(NamedTuple):
@@ -104,8 +104,8 @@ def pairs(documents: Sequence[Document], room: int, generator: torch.Generator) 
                 place = take(document, middle, left)
                 second = document[middle : place + 1]
             else:
-                other = elsewhere(owners, number, generator)
-                source, start = documents[owners[other]], starts[other]
+                random_place = elsewhere(owners, number, generator)
+                source, start = documents[owners[random_place]], starts[random_place]
                 second = source[start : take(source, start, left) + 1]
             yield Pair(first, join(second)[:left], follows)
 
@@ -149,9 +149,9 @@ def mask_tokens(
     order = torch.rand(ids.shape, generator=generator).masked_fill(special, 2.0).argsort(1).argsort(1)
     chosen = order < count
     fate = torch.rand(ids.shape, generator=generator)
-    other = torch.randint(vocab_size, ids.shape, generator=generator)
+    random_ids = torch.randint(vocab_size, ids.shape, generator=generator)
     inputs = torch.where(chosen & (fate < HIDDEN), mask_id, ids)
-    inputs = torch.where(chosen & (fate >= HIDDEN) & (fate < HIDDEN + SWAPPED), other, inputs)
+    inputs = torch.where(chosen & (fate >= HIDDEN) & (fate < HIDDEN + SWAPPED), random_ids, inputs)
     return inputs, ids.where(chosen, IGNORED)
 
 
@@ -184,14 +184,14 @@ def batches(
     """
     generator = torch.Generator().manual_seed(seed)
     while True:
-        made = list(pairs(documents, length - 3, generator))
-        if len(made) < size:
+        rows = list(pairs(documents, length - 3, generator))
+        if len(rows) < size:
             raise InputError(
-                f"the documents make {len(made)} pairs, a batch takes {size}; give more text or a lower size"
+                f"the documents make {len(rows)} pairs, a batch takes {size}; give more text or a lower size"
             )
-        order = torch.randperm(len(made), generator=generator).tolist()
+        order = torch.randperm(len(rows), generator=generator).tolist()
         for start in range(0, len(order) - size + 1, size):
-            yield collate([made[place] for place in order[start : start + size]], vocabulary, generator)
+            yield collate([rows[place] for place in order[start : start + size]], vocabulary, generator)
 
 
 def pretraining_loss(model: BertPreTraining, batch: Batch) -> Loss:

@@ -64,8 +64,8 @@ def join(read: Tokenizer, max_tokens: int, *texts: str) -> EncodedInput:
     read.check_max_tokens(max_tokens, template.num_special_tokens)
     ids = [read.content(text).ids for text in texts]
     room = max_tokens - template.num_special_tokens
-    kept = [room] if len(ids) == 1 else fit_pair(len(ids[0]), len(ids[1]), room)
-    return template.join(*(row[:length] for row, length in zip(ids, kept, strict=True)))
+    lengths = [room] if len(ids) == 1 else fit_pair(len(ids[0]), len(ids[1]), room)
+    return template.join(*(row[:length] for row, length in zip(ids, lengths, strict=True)))
 
 
 def text_examples(
@@ -84,17 +84,17 @@ def text_examples(
     same_length(texts=texts, labels=labels, pairs=texts if pairs is None else pairs)
     read = reader(tokenizer)
     inputs = [(text,) for text in texts] if pairs is None else list(zip(texts, pairs, strict=True))
-    return [Example((join(read, max_tokens, *given),), [label]) for given, label in zip(inputs, labels, strict=True)]
+    return [Example((join(read, max_tokens, *parts),), [label]) for parts, label in zip(inputs, labels, strict=True)]
 
 
-def same_length(**given: Sized) -> None:
+def same_length(**sequences: Sized) -> None:
     """Make sure that as many are given of each.
 
     Raises:
         InputError: naming how many of each there are.
     """
-    if len({len(values) for values in given.values()}) > 1:
-        counts = ", ".join(f"{len(values)} {name}" for name, values in given.items())
+    if len({len(values) for values in sequences.values()}) > 1:
+        counts = ", ".join(f"{len(values)} {name}" for name, values in sequences.items())
         raise InputError(f"{counts} were given; give as many of each")
 
 

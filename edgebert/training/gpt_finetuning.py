@@ -128,8 +128,8 @@ def similarity_examples(
     same_length(texts=texts, others=others, labels=labels)
     read = reader(tokenizer)
     return [
-        Example((join(read, max_tokens, one, other), join(read, max_tokens, other, one)), [label])
-        for one, other, label in zip(texts, others, labels, strict=True)
+        Example((join(read, max_tokens, first, second), join(read, max_tokens, second, first)), [label])
+        for first, second, label in zip(texts, others, labels, strict=True)
     ]
 
 

@@ -118,9 +118,9 @@ def describe(model: Reference | BertPreTraining, model_type: str) -> dict[str, A
     if problems or said is None:
         raise InputError("; ".join(problems))
     theirs, ours = asdict(said), asdict(config)
-    if other := [f"{name}={theirs[name]!r}, not {ours[name]!r}" for name in ours if theirs[name] != ours[name]]:
+    if differences := [f"{name}={theirs[name]!r}, not {ours[name]!r}" for name in ours if theirs[name] != ours[name]]:
         hint = "; give model_type='seq2seq'" if kind.family == "seq2seq" else ""
-        raise InputError(f"models of the type {model_type} have {', '.join(other)}{hint}")
+        raise InputError(f"models of the type {model_type} have {', '.join(differences)}{hint}")
     return {"model_type": model_type, **sizes}
 
 

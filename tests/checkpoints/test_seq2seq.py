@@ -119,7 +119,7 @@ def test_an_untied_head_over_one_table(tmp_path: Path) -> None:
     assert (checkpoint.config.decoder_vocab_size, checkpoint.config.tied_head) == (None, False)
     model = checkpoint.load_model()
     assert isinstance(model, Seq2Seq)
-    assert torch.equal(model.target_table.weight, theirs.model.shared.weight)
+    assert torch.equal(model.target_embedding.weight, theirs.model.shared.weight)
     assert model.head is not None
     assert torch.equal(model.head.weight, theirs.lm_head.weight)
 

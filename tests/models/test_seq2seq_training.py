@@ -111,7 +111,7 @@ def test_the_transformer_of_torch(norm: str, activation: str, final: bool, own: 
     ids, target_ids = random_ids(mask), targets(4, 3)
     source, target = (
         table(given) * dim**0.5 + positions(4, dim)
-        for table, given in ((model.token_embedding, ids), (model.target_table, target_ids))
+        for table, given in ((model.token_embedding, ids), (model.target_embedding, target_ids))
     )
     with torch.no_grad():
         hidden = theirs(
@@ -123,7 +123,7 @@ def test_the_transformer_of_torch(norm: str, activation: str, final: bool, own: 
             tgt_key_padding_mask=target_mask == 0,
         )
         found = model(ids, mask, target_ids, target_mask)
-    wanted = hidden @ model.target_table.weight.detach().T
+    wanted = hidden @ model.target_embedding.weight.detach().T
     assert found.shape == (3, 4, own or CONFIG.vocab_size)
     real = target_mask.bool()
     assert relative(found[real], wanted[real]) < 1e-5
@@ -220,7 +220,7 @@ def test_training_learns_to_copy() -> None:
     torch.manual_seed(3)
     model = Seq2Seq(dataclasses.replace(CONFIG, scale_embedding=True))
     nn.init.normal_(model.token_embedding.weight, std=24**-0.5)
-    nn.init.normal_(model.target_table.weight, std=24**-0.5)
+    nn.init.normal_(model.target_embedding.weight, std=24**-0.5)
     mask, ids = torch.ones(2, 5, dtype=torch.int64), torch.tensor([[4, 9, 5, 7, 2], [8, 8, 6, 30, 2]])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(40):

@@ -71,8 +71,8 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
 def misspelt_keys(data: dict[str, Any], kind: ModelType) -> list[str]:
     """Name the unknown keys that resemble a key which changes the result."""
     keys = [*kind.keys, *kind.required]
-    known = {*keys, *kind.legacy_keys.values(), *PROBABILITIES, *LOOKALIKES}
-    matches = {key: difflib.get_close_matches(key, keys, n=1, cutoff=0.87) for key in data if key not in known}
+    accepted = {*keys, *kind.legacy_keys.values(), *PROBABILITIES, *LOOKALIKES}
+    matches = {key: difflib.get_close_matches(key, keys, n=1, cutoff=0.87) for key in data if key not in accepted}
     return [
         f"{NAME}: unknown key {key!r:.80}, did you mean {near[0]!r}? Correct or remove it"
         for key, near in matches.items()

@@ -67,19 +67,19 @@ def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[st
         CheckpointError: if generation_config.json cannot be read.
         ConfigError: naming the file and every option in it that is impossible.
     """
-    found, notes = read_options(folder, model)
+    options, notes = read_options(folder, model)
     decoding: dict[str, Any] = {}
     problems: list[str] = []
     size, translates = decoded_size(model), isinstance(model.model, Seq2SeqConfig)
     needed = (*FORCED, START) if translates else FORCED
-    for name, (file, value) in found.items():
-        kept, beyond = known_ids(value, size) if name in IDS and name not in needed else (value, [])
+    for name, (file, value) in options.items():
+        allowed, beyond = known_ids(value, size) if name in IDS and name not in needed else (value, [])
         if beyond:
             notes.append(f"{file}: left out {name}={some(beyond)}: the model has ids from 0 to {size - 1}")
-        if kept is None:
+        if allowed is None:
             continue
-        decoding[name] = kept
-        if problem := fault(name, kept, size if name in needed else None):
+        decoding[name] = allowed
+        if problem := fault(name, allowed, size if name in needed else None):
             problems.append(f"{file}: {problem}")
     if translates:
         problems += settle_start(decoding, model.model_type)
@@ -108,25 +108,27 @@ def settle_start(decoding: dict[str, Any], model_type: str) -> list[str]:
 def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, tuple[str, Any]], list[str]]:
     """Return by the name of each option that says something the file it is from and its value, and notes."""
     usual = MODEL_TYPES[model.model_type].defaults
-    known = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < decoded_size(model)}
-    data = {**known, **model.data}
+    default_ids = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < decoded_size(model)}
+    data = {**default_ids, **model.data}
     if FORCED_END in usual and usual[FORCED_END] == data.get("eos_token_id"):
         data.setdefault(FORCED_END, usual[FORCED_END])
     if data.get("force_bos_token_to_be_generated") is True and data.get("forced_bos_token_id") is None:  # an older way
         data["forced_bos_token_id"] = data.get("bos_token_id")
-    source, given, notes = NAME, data, []
+    source, settings, notes = NAME, data, []
     if folder.has(GENERATION):
-        source, given = GENERATION, folder.json(GENERATION)
-        if unknown := sorted(key for key, value in given.items() if not passed_over(key, value)):
+        source, settings = GENERATION, folder.json(GENERATION)
+        if unknown := sorted(key for key, value in settings.items() if not passed_over(key, value)):
             notes.append(f"{source}: passed over keys that change what transformers generates: {some(unknown)}")
-    found = {name: (source, given[key]) for key, name in KNOWN.items() if key in given}
-    found |= {name: (NAME, data[name]) for name in SPECIAL_IDS if name in data and name not in given}
-    return {name: (file, value) for name, (file, value) in found.items() if not silent(name, value)}, notes
+    options = {name: (source, settings[key]) for key, name in KNOWN.items() if key in settings}
+    options |= {name: (NAME, data[name]) for name in SPECIAL_IDS if name in data and name not in settings}
+    return {name: (file, value) for name, (file, value) in options.items() if not silent(name, value)}, notes
 
 
 def silent(name: str, value: Any) -> bool:
     """Say whether an option with this value says nothing."""
-    return value in (None, []) or any(type(value) is type(other) and value == other for other in SILENT.get(name, ()))
+    return value in (None, []) or any(
+        type(value) is type(silence) and value == silence for silence in SILENT.get(name, ())
+    )
 
 
 def passed_over(key: str, value: Any) -> bool:

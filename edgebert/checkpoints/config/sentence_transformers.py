@@ -92,8 +92,8 @@ def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
     data = folder.json(name)
     modes = pooling_modes(data)
     if len(modes) != 1:
-        found = " and ".join(f"{mode!s:.40}" for mode in modes[:5]) or "none"
-        raise CheckpointError(f"{name}: {found} of the poolings is switched on; supported: one of {supported()}")
+        active = " and ".join(f"{mode!s:.40}" for mode in modes[:5]) or "none"
+        raise CheckpointError(f"{name}: {active} of the poolings is switched on; supported: one of {supported()}")
     if not isinstance(modes[0], str) or modes[0] not in POOLING_MODES:
         raise CheckpointError(f"{name}: pooling {modes[0]!r:.60} is not supported; supported: {supported()}")
     for key in ("word_embedding_dimension", "embedding_dimension"):

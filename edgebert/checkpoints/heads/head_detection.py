@@ -152,25 +152,25 @@ def read_task(
         ConfigError: if config.json or the caller says something impossible about it.
     """
     there = Candidates.of(model, weights)
-    found = task or ("embed" if pools else find_task(there))
+    chosen = task or ("embed" if pools else find_task(there))
     for option, value in (("problem_type", problem_type), ("labels", labels)):
-        if value is not None and option not in TASKS[found].options:
+        if value is not None and option not in TASKS[chosen].options:
             owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
-            raise ConfigError(f"was given, which {found} does not have; only {owners}", option=option)
-    if found == there.headless_task == "embed":
+            raise ConfigError(f"was given, which {chosen} does not have; only {owners}", option=option)
+    if chosen == there.headless_task == "embed":
         return TaskHead("embed")
-    names = find_head(there, found)
-    if not TASKS[found].own_head:
-        return TaskHead(found)  # the head is a part of the model
+    names = find_head(there, chosen)
+    if not TASKS[chosen].own_head:
+        return TaskHead(chosen)  # the head is a part of the model
     config = head_config(names, model.model, there.outputs(names), there.tied)
-    made, notes = read_labels(model.data, found, config, labels)
+    label_names, notes = read_labels(model.data, chosen, config, labels)
     return TaskHead(
-        task=found,
+        task=chosen,
         names=names,
         head=config,
-        labels=made,
-        problem_type=read_problem_type(model.data, config.num_outputs, problem_type) if found == "classify" else "",
-        activation=read_activation(model.data, config.num_outputs) if found == "rerank" else "",
+        labels=label_names,
+        problem_type=read_problem_type(model.data, config.num_outputs, problem_type) if chosen == "classify" else "",
+        activation=read_activation(model.data, config.num_outputs) if chosen == "rerank" else "",
         notes=notes,
     )
 
@@ -237,9 +237,9 @@ def find_head(there: Candidates, task: str) -> HeadNames:
         nearest = min(heads, key=lambda head: len(there.missing(head)))
         if missing := there.missing(nearest):
             raise error(f"tensors missing for {task}: {some(missing)}; {fitting}")
-        wanted = " or ".join(map(str, TASKS[task].head_widths))
-        found = f"{nearest.out} has {there.outputs(nearest)} outputs"
-        raise error(f"{found}, {task} needs {wanted}; {fitting}")
+        widths = " or ".join(map(str, TASKS[task].head_widths))
+        actual = f"{nearest.out} has {there.outputs(nearest)} outputs"
+        raise error(f"{actual}, {task} needs {widths}; {fitting}")
     trained = named_task(model)
     if any(head.out == names.out and head.reads != names.reads for head in there.heads(trained or task)):
         raise CheckpointError(

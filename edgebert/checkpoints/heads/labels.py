@@ -25,7 +25,7 @@ ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 
 
 def read_labels(
-    data: dict[str, Any], task: str, head: HeadConfig, given: Sequence[str] | None
+    data: dict[str, Any], task: str, head: HeadConfig, override: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the outputs by id, and notes.
 
@@ -37,8 +37,8 @@ def read_labels(
         return NEXT_SENTENCE, ()
     if task not in ("classify", "tag"):
         return (), ()
-    if given is not None:
-        return check_given(given, count), ()
+    if override is not None:
+        return check_given(override, count), ()
     if head.binary:
         return REPLACED, ()
     plain = tuple(f"LABEL_{number}" for number in range(count))
@@ -49,8 +49,8 @@ def read_labels(
     labels = tuple(named.get(str(number)) for number in range(count))
     sound = tuple(label for label in labels if isinstance(label, str) and label)
     if len(named) != count or len(sound) != count:
-        found = f"{len(named)} entries" if len(named) != count else "entries that do not name each"
-        return plain, (f"{NAME}: id2label has {found}, the head has {count} outputs: took {some(plain, 2)}",)
+        fault = f"{len(named)} entries" if len(named) != count else "entries that do not name each"
+        return plain, (f"{NAME}: id2label has {fault}, the head has {count} outputs: took {some(plain, 2)}",)
     if repeated := sorted({label for label in sound if sound.count(label) > 1}):
         return plain, (f"{NAME}: id2label gives {some(repeated)} to several outputs: took {some(plain, 2)}",)
     return sound, ()
@@ -68,14 +68,14 @@ def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def read_problem_type(data: dict[str, Any], count: int, given: str | None) -> str:
+def read_problem_type(data: dict[str, Any], count: int, override: str | None) -> str:
     """Return what the outputs of a classifier are: one of several labels, any number of them, or numbers.
 
     Raises:
         ConfigError: if config.json names something else.
     """
-    if given is not None:
-        return given
+    if override is not None:
+        return override
     kind = data.get("problem_type")
     if kind is None:
         return "regression" if count == 1 else "single_label"

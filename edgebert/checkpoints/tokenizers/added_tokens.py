@@ -148,10 +148,10 @@ def add_tokens(tokenizer: Tokenizer, added: AddedTokens, vocab_size: int | None)
             tokenizer.add_tokens([token])
     notes = []
     declared = {token.content for token in added.by_id.values()}
-    known = declared | {token.content for token in own.values()}
+    declared_tokens = declared | {token.content for token in own.values()}
     for token in added.special:
         content = token.content
-        if content in known and (content in declared or token not in added.flagged):
+        if content in declared_tokens and (content in declared or token not in added.flagged):
             continue
         if tokenizer.token_to_id(content) is None and vocab_size is not None and next_id(tokenizer) >= vocab_size:
             notes.append(f"{SETTINGS}: left out {content!r:.60}, which the model has no embedding of")

@@ -63,7 +63,7 @@ def marian_side(
         raise TokenizerError(f"{vocabulary} lacks the special tokens {some(missing)}; use the one of the model")
     tokens = by_id(ids, vocabulary, vocab_size)
     hidden = [piece.text for piece in model.pieces if piece.kind == CONTROL and piece.text in ids]
-    made = Vocabulary(
+    marian_vocabulary = Vocabulary(
         tokens,
         size=vocab_size,
         unknown=names["unk_token"],
@@ -72,7 +72,7 @@ def marian_side(
         languages=[token for token in tokens if LANGUAGE.fullmatch(token)],
         looks_up=True,
     )
-    text = load_tokenizer(pieces, json.dumps(build_tokenizer(model, made))).to_str()
+    text = load_tokenizer(pieces, json.dumps(build_tokenizer(model, marian_vocabulary))).to_str()
     unknown = sum(piece.text not in ids for piece in model.pieces if piece.kind == NORMAL)
     notes = [f"{unknown} of {len(model.pieces)} pieces of {pieces} are not in {vocabulary}: they are unknown"]
     return TokenizerFile(text, longest_text(settings), None, tuple(notes) if unknown else ())

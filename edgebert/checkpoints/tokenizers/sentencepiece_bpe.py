@@ -39,10 +39,10 @@ def last_merge(piece: str, scores: Mapping[str, float]) -> Pair | None:
     parts = list(piece)
     while len(parts) > 1:
         pairs = [left + right for left, right in zip(parts, parts[1:], strict=False)]
-        known = [(scores[pair], -place) for place, pair in enumerate(pairs) if pair in scores]
-        if not known:
+        ranked = [(scores[pair], -place) for place, pair in enumerate(pairs) if pair in scores]
+        if not ranked:
             return None
-        place = -max(known)[1]
+        place = -max(ranked)[1]
         if len(parts) == 2:
             return parts[0], parts[1]
         parts[place : place + 2] = [pairs[place]]

@@ -83,8 +83,8 @@ class Builder:
         """The tokens that unknown text can be."""
         if not self.vocabulary.looks_up or self.model.byte_fallback:
             return set()
-        known = {"", *self.vocabulary.specials, *self.vocabulary.languages}
-        return {token for token in self.vocabulary.tokens if token not in known and self.alphabet.isdisjoint(token)}
+        excluded = {"", *self.vocabulary.specials, *self.vocabulary.languages}
+        return {token for token in self.vocabulary.tokens if token not in excluded and self.alphabet.isdisjoint(token)}
 
     def build(self) -> dict[str, Any]:
         """Return what tokenizer.json holds."""
@@ -98,8 +98,8 @@ class Builder:
         )
         special = [*self.vocabulary.specials, *self.vocabulary.added]
         tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
-        made: dict[str, Any] = json.loads(tokenizer.to_str())
-        return made
+        content: dict[str, Any] = json.loads(tokenizer.to_str())
+        return content
 
     def searched(self, entries: list[str]) -> Any:
         """Return the model of tokenizers, whose vocabulary are ``entries`` by their ids."""
@@ -127,8 +127,8 @@ class Builder:
         tokens, size = self.vocabulary.tokens, self.vocabulary.size
         entries = [self.entry(token, index) for index, token in enumerate(tokens)]
         pieces = [*self.scores, *(piece.text for piece in self.model.pieces if piece.kind == BYTE)]
-        known = set(tokens)
-        if unknown := [piece for piece in pieces if piece not in known]:
+        tokens_present = set(tokens)
+        if unknown := [piece for piece in pieces if piece not in tokens_present]:
             if size - len(tokens) > MAX_UNUSED:
                 raise TokenizerError(f"there are {len(tokens)} tokens for {size} embeddings; use those of the model")
             entries += [self.entry("", index) for index in range(len(tokens), size)]
@@ -171,23 +171,23 @@ class Builder:
         """Make sure that symbols and languages stay what they are."""
         normalizer = normalizers.Sequence(list(steps))
         for token in (*self.symbols, *self.vocabulary.languages):
-            if (made := normalizer.normalize_str(token)) != token:
-                raise TokenizerError(f"its character map makes {made!r:.60} of the symbol {token!r:.60}; {HINT}")
+            if (normalized := normalizer.normalize_str(token)) != token:
+                raise TokenizerError(f"its character map makes {normalized!r:.60} of the symbol {token!r:.60}; {HINT}")
         return steps
 
     def marks(self) -> list[Any]:
         """Return the steps that put ``ESCAPE`` at both ends of unknown text, if that could be a token."""
         if not self.looked_up:
             return []
-        known = ranges(map(self.spelled, self.alphabet))
-        run, begin = rf"(?:[^{known}]++)?+[{known}]++", rf"\A{self.codes}[{known}]*+"
+        alphabet = ranges(map(self.spelled, self.alphabet))
+        run, begin = rf"(?:[^{alphabet}]++)?+[{alphabet}]++", rf"\A{self.codes}[{alphabet}]*+"
         starts = f"(?:{begin}|(?!{begin}){run})" if self.codes else run
         steps = [
             normalizers.Replace(ESCAPE, OTHER),
-            normalizers.Replace(Regex(rf"\G(?>{self.begin}|)[{known}]*+[^{known}]++\K"), ESCAPE),
-            normalizers.Replace(Regex(rf"\G{starts}\K(?=[^{known}])"), ESCAPE),
+            normalizers.Replace(Regex(rf"\G(?>{self.begin}|)[{alphabet}]*+[^{alphabet}]++\K"), ESCAPE),
+            normalizers.Replace(Regex(rf"\G{starts}\K(?=[^{alphabet}])"), ESCAPE),
         ]
-        first = rf"[{known}]|{self.codes}" if self.codes else f"[{known}]"
+        first = rf"[{alphabet}]|{self.codes}" if self.codes else f"[{alphabet}]"
         # A pattern of no characters must not match at the very beginning: tokenizers loses count of what it replaced.
         return [*steps, normalizers.Prepend(ESCAPE), normalizers.Replace(Regex(rf"\A{ESCAPE}(?={first})"), "")]
 

@@ -106,9 +106,9 @@ def decode(data: bytes) -> CharacterMap:
     rules = CharacterMap({}, {})
     try:
         texts.decode()
-        found = Keys(units).after(offset(int(units[0])))
-        values = {start: texts[start : texts.index(0, start)].decode() for start in {start for _, start in found}}
-        for ending, start in found:
+        endings = Keys(units).after(offset(int(units[0])))
+        values = {start: texts[start : texts.index(0, start)].decode() for start in {start for _, start in endings}}
+        for ending, start in endings:
             key = ending.decode()
             rules[len(key) > 1][key] = values[start]
     except (ValueError, IndexError) as error:
@@ -133,7 +133,7 @@ class Keys:
         """
         if node in self.known:
             return self.known[node]
-        found: list[tuple[bytes, int]] = []
+        endings: list[tuple[bytes, int]] = []
         block = self.units[node & ~0xFF : (node | 0xFF) + 1]  # where the nodes after it are, for whatever byte
         if len(block) < 256:
             raise ValueError("a place beyond its end")
@@ -143,13 +143,13 @@ class Keys:
             unit = int(self.units[node ^ byte])
             place, first = node ^ byte ^ offset(unit), bytes([byte])
             if unit & LEAF:
-                found.append((first, int(self.units[place]) & ~(1 << 31)))
-            found += [(first + ending, start) for ending, start in self.after(place, longest - 1)]
-        self.total += len(found)
+                endings.append((first, int(self.units[place]) & ~(1 << 31)))
+            endings += [(first + ending, start) for ending, start in self.after(place, longest - 1)]
+        self.total += len(endings)
         if self.total > MAX_KEYS:
             raise ValueError("too many keys")
-        self.known[node] = found
-        return found
+        self.known[node] = endings
+        return endings
 
 
 def offset(unit: int) -> int:
@@ -201,8 +201,8 @@ def pattern_of(sequences: Iterable[str]) -> str:
     """Return a pattern that matches the longest of ``sequences``, with common parts of them written once."""
     parts = []
     for after, heads in tails_of(sequences).items():
-        rest = pattern_of(tail for tail in after if tail)
-        parts.append(f"[{ranges(heads)}]" + (f"(?:{rest}){'?' if '' in after else ''}" if rest else ""))
+        pattern = pattern_of(tail for tail in after if tail)
+        parts.append(f"[{ranges(heads)}]" + (f"(?:{pattern}){'?' if '' in after else ''}" if pattern else ""))
     return "|".join(parts)
 
 
@@ -210,8 +210,8 @@ def uncomposed(rules: CharacterMap) -> list[str]:
     """Return the sequences that NFC does not compose as the map does."""
     keys = list(rules.sequences)
     parts = SEPARATOR.join(keys).translate({ord(key): value for key, value in rules.single.items()})
-    made = normalizers.NFC().normalize_str(parts).split(SEPARATOR)
-    odd = [key for key, composed in zip(keys, made, strict=True) if composed != rules.sequences[key]]
+    by_nfc = normalizers.NFC().normalize_str(parts).split(SEPARATOR)
+    odd = [key for key, composed in zip(keys, by_nfc, strict=True) if composed != rules.sequences[key]]
     if len(odd) > MAX_RULES:
         raise refusal(f"of {len(keys)} sequences {len(odd)} are not those of Unicode")
     return odd
@@ -240,7 +240,7 @@ def check(steps: list[Any], rules: CharacterMap, odd: list[str]) -> None:
 
 def same(normalizer: Any, keys: list[str], values: list[str]) -> None:
     """Make sure that ``keys`` become ``values``."""
-    found = normalizer.normalize_str(f" {SEPARATOR} ".join(keys)).split(f" {SEPARATOR} ")
-    for key, value, made in zip(keys, values, found, strict=False):
-        if value != made:
-            raise refusal(f"{key!a} becomes {made!a} and not {value!a}")
+    results = normalizer.normalize_str(f" {SEPARATOR} ".join(keys)).split(f" {SEPARATOR} ")
+    for key, value, result in zip(keys, values, results, strict=False):
+        if value != result:
+            raise refusal(f"{key!a} becomes {result!a} and not {value!a}")

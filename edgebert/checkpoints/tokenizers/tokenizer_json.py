@@ -100,11 +100,11 @@ def read_tokenizer(
         data, notes = build_words(folder, settings)
         source, usual = VOCABULARY, SPECIAL_TOKENS
     else:
-        found = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
-        wanted = f"{READY} and {VOCABULARY} are missing"
+        hint = next((f"; {name} alone is not read" for name in OTHERS if folder.has(name)), "")
+        missing = f"{READY} and {VOCABULARY} are missing"
         if folder.has(PIECES) or folder.has(MERGES):
-            wanted, found = f"{READY} is missing", f"; {PIECES} and {MERGES} are read together only"
-        raise TokenizerError(f"{wanted}{found}; save the tokenizer as {READY}")
+            missing, hint = f"{READY} is missing", f"; {PIECES} and {MERGES} are read together only"
+        raise TokenizerError(f"{missing}{hint}; save the tokenizer as {READY}")
     if lowercase and not re.search('"lowercase": true|"Lowercase"', json.dumps(data.get("normalizer"))):
         former = [data["normalizer"]] if data.get("normalizer") else []
         data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *former]}
@@ -229,8 +229,8 @@ def check_class(settings: dict[str, Any], classes: tuple[str, ...], source: str)
 def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:
     """Return the token that stands for a word to be guessed, if there is one that the tokenizer reads in a text."""
     names = [settings["mask_token"]] if settings.get("mask_token") else MASKS
-    known = {name: id for name in names if (id := tokenizer.token_to_id(name)) is not None}
-    read = [name for name, id in known.items() if id in tokenizer.encode(name, add_special_tokens=False).ids]
+    token_ids = {name: id for name in names if (id := tokenizer.token_to_id(name)) is not None}
+    read = [name for name, id in token_ids.items() if id in tokenizer.encode(name, add_special_tokens=False).ids]
     return read[0] if len(read) == 1 else None
 
 
@@ -252,16 +252,16 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
 
 def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
     """Find ids that the model does not have, and ids that two tokens share."""
-    given = {*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))}
+    declared = {*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))}
     if tokenizer.token_to_id(UNKNOWN_PIECES) == vocab_size:  # those after it stand for the unknown token
-        given -= {*tokenizer.get_vocab(with_added_tokens=False).items()}
-    highest = sorted((id, token) for token, id in given if vocab_size is not None and id >= vocab_size)
+        declared -= {*tokenizer.get_vocab(with_added_tokens=False).items()}
+    highest = sorted((id, token) for token, id in declared if vocab_size is not None and id >= vocab_size)
     if beyond := [f"{token!r:.60} ({id})" for id, token in highest]:
         yield f"ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use the tokenizer of the model"
     vocabulary = data.get("model", {}).get("vocab")
     for added in data.get("added_tokens") or []:
-        if (known := tokenizer.token_to_id(added["content"])) != added["id"]:
-            yield f"added token {added['content']!r:.60} has id {added['id']}, in use is {known}; save it again"
+        if (actual := tokenizer.token_to_id(added["content"])) != added["id"]:
+            yield f"added token {added['content']!r:.60} has id {added['id']}, in use is {actual}; save it again"
     shared = len(vocabulary) - len(set(vocabulary.values())) if isinstance(vocabulary, dict) else 0
     if shared:
         yield f"{shared} ids belong to two tokens; use the tokenizer of the model"
@@ -283,8 +283,8 @@ def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[
         if token and tokenizer.token_to_id(token) is None and key != "mask_token":
             yield f"lacks {token!r:.60}, the {key} of {SETTINGS}; use the tokenizer of the model"
     for token, id in emitted(data.get("post_processor")):
-        if (known := tokenizer.token_to_id(token)) != id:
-            yield f"post_processor adds {token!r:.60} as id {id}, its id is {known}; save it again"
+        if (actual := tokenizer.token_to_id(token)) != id:
+            yield f"post_processor adds {token!r:.60} as id {id}, its id is {actual}; save it again"
 
 
 def emitted(processor: Any) -> Iterator[tuple[str, int]]:

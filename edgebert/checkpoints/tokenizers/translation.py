@@ -111,9 +111,9 @@ def read_mbart(folder: CheckpointFolder, settings: dict[str, Any], vocab_size: i
             f"{MBART_PIECES} should begin with <unk>, <s> and </s>, has {first!r:.120}; use the right file"
         )
     tokens = [*MBART_TOKENS, *(piece.text for piece in model.pieces[3:])]
-    known = {MBART_CLASSES: MBART_LANGUAGES, MBART50_CLASSES: (*MBART_LANGUAGES, *MBART50_LANGUAGES)}
-    sizes = {len(tokens) + len(languages) + 1: languages for languages in known.values()}
-    named = [languages for names, languages in known.items() if settings.get("tokenizer_class") in names]
+    languages_of = {MBART_CLASSES: MBART_LANGUAGES, MBART50_CLASSES: (*MBART_LANGUAGES, *MBART50_LANGUAGES)}
+    sizes = {len(tokens) + len(languages) + 1: languages for languages in languages_of.values()}
+    named = [languages for names, languages in languages_of.items() if settings.get("tokenizer_class") in names]
     languages = named[0] if named else sizes.get(vocab_size)
     needed = len(tokens) + len(languages) + 1 if languages else 0
     if languages is None or needed > vocab_size:
@@ -121,14 +121,14 @@ def read_mbart(folder: CheckpointFolder, settings: dict[str, Any], vocab_size: i
             f"{MBART_PIECES} makes {needed or ' or '.join(map(str, sizes))} tokens, the model has {vocab_size} "
             "(vocab_size); use its own files"
         )
-    made = Vocabulary(
+    vocabulary = Vocabulary(
         tokens, vocab_size, unknown="<unk>", end="</s>", specials=MBART_TOKENS, added=(*languages, MBART_MASK)
     )
-    if twice := [repr(token) for token, count in Counter([*tokens, *made.added]).items() if count > 1]:
+    if twice := [repr(token) for token, count in Counter([*tokens, *vocabulary.added]).items() if count > 1]:
         raise TokenizerError(
             f"{MBART_PIECES} has pieces that are special tokens of mBART: {some(twice)}; use its own files"
         )
-    text = load_tokenizer(MBART_PIECES, json.dumps(build_tokenizer(model, made))).to_str()
+    text = load_tokenizer(MBART_PIECES, json.dumps(build_tokenizer(model, vocabulary))).to_str()
     return TokenizerFile(text, longest_text(settings), None, ())
 
 

@@ -45,17 +45,17 @@ def read_pickle(folder: CheckpointFolder, name: str) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about storages of old versions
-            held = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # a damaged pickle raises whatever the last byte read leads to
         raise CheckpointError(f"{name} {refusal(error)}") from error
-    if not isinstance(held, dict):
-        raise CheckpointError(f"{name} holds {type(held).__name__!r:.60} and not tensors by name; save a state_dict()")
-    if others := [f"{key!r:.60} ({type(value).__name__})" for key, value in held.items() if not is_plain(key, value)]:
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{name} holds {type(state).__name__!r:.60} and not tensors by name; save a state_dict()")
+    if others := [f"{key!r:.60} ({type(value).__name__})" for key, value in state.items() if not is_plain(key, value)]:
         raise CheckpointError(
             f"{name} holds other things than dense tensors by name: {some(others)}; save the state_dict() of the "
             "model alone"
         )
-    return {key: value.detach() for key, value in held.items()}
+    return {key: value.detach() for key, value in state.items()}
 
 
 def read_pickle_header(folder: CheckpointFolder, name: str) -> dict[str, TensorInfo]:
@@ -80,9 +80,9 @@ def is_plain(key: object, value: object) -> bool:
 def refusal(error: Exception) -> str:
     """Say why PyTorch did not read a pickle."""
     text = ADVICE.sub("", " ".join(str(error).split()))
-    if isinstance(error, pickle.UnpicklingError) and (found := FORBIDDEN.search(text)):
+    if isinstance(error, pickle.UnpicklingError) and (match := FORBIDDEN.search(text)):
         return (
-            f"asks for {found.group(1):.120}, which builds no tensor: it was not run, and the file is not read; "
+            f"asks for {match.group(1):.120}, which builds no tensor: it was not run, and the file is not read; "
             "is the checkpoint to be trusted? Use model.safetensors, or save the state_dict() of the model alone"
         )
     return f"cannot be read as a pickle of PyTorch ({type(error).__name__}: {text:.200}); download it again"

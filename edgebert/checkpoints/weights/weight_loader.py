@@ -83,19 +83,19 @@ def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> Weight
     kinds = {SINGLE: read_header, PICKLE: read_pickle_header}
     for name, reader in kinds.items():
         pickled = name == PICKLE
-        found = next((file for file in (name, name + INDEX) if folder.has(file)), None)
-        if found and pickled and not allow_pickle:
+        file_name = next((file for file in (name, name + INDEX) if folder.has(file)), None)
+        if file_name and pickled and not allow_pickle:
             raise CheckpointError(
-                f"{found} is a pickle, which can hold program code and is not read; convert it, which is safer: "
-                f"{conversion(found)}",
+                f"{file_name} is a pickle, which can hold program code and is not read; convert it, which is safer: "
+                f"{conversion(file_name)}",
                 hint="or have it read as tensors and nothing else with {allow_pickle}",
                 options={"allow_pickle": True},
             )
-        if found == name:
+        if file_name == name:
             tensors = reader(folder, name)
             return WeightFiles(dict.fromkeys(tensors, name), tensors, pickled)
-        if found:
-            return dataclasses.replace(read_shards(folder, found, reader), pickled=pickled)
+        if file_name:
+            return dataclasses.replace(read_shards(folder, file_name, reader), pickled=pickled)
     if pickles := [name for name in OTHER_PICKLES if folder.has(name)]:
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which can hold program code and is not read; convert it: "
@@ -125,20 +125,20 @@ def read_shards(
         )
     if missing := [name for name in shards if not folder.has(name)]:
         raise CheckpointError(f"{index} lists {some(missing)}, which the folder lacks; download the missing files")
-    found: dict[str, str] = {}
+    shard_of: dict[str, str] = {}
     tensors: dict[str, TensorInfo] = {}
     problems = []
     for shard in shards:
         for name, info in reader(folder, shard).items():
-            if name in found:
-                problems.append(f"tensor {name!r:.120} stands in {found[name]} and in {shard}")
+            if name in shard_of:
+                problems.append(f"tensor {name!r:.120} stands in {shard_of[name]} and in {shard}")
             elif listed.get(name) != shard:
                 problems.append(f"{shard} holds tensor {name!r:.120}, which {index} does not list there")
-            found[name], tensors[name] = shard, info
-    problems += [f"{shard} lacks tensor {name!r:.120}" for name, shard in listed.items() if name not in found]
+            shard_of[name], tensors[name] = shard, info
+    problems += [f"{shard} lacks tensor {name!r:.120}" for name, shard in listed.items() if name not in shard_of]
     if problems:
         raise CheckpointError(f"{index} does not fit its files: {some(problems)}; download the checkpoint again")
-    return WeightFiles(found, tensors)
+    return WeightFiles(shard_of, tensors)
 
 
 def by_canonical(weights: WeightFiles, model_type: str) -> dict[str, str]:
@@ -160,21 +160,21 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
     first = set(by_name.values())
     twice = [f"{by_name[canonical(name, kind)]} and {name}" for name in weights.tensors if name not in first]
     again = {name: ours for name, ours in copies(model.config).items() if name in by_name}
-    wanted, constants = shapes(model)
+    expected, constants = shapes(model)
     sources, missing, wrong = {}, [], []
-    for ours, shape in wanted.items():
-        names = published_names(ours, kind, head, "target_token_embedding.weight" in wanted)
+    for ours, shape in expected.items():
+        names = published_names(ours, kind, head, "target_token_embedding.weight" in expected)
         if names[0] not in by_name:
             names = tuple(name for name, copied in again.items() if copied == ours)[:1] or names
         part = (shape[0] // len(names), *shape[1:])
         part = part[::-1] if is_transposed(ours, kind) else part
         missing += [name for name in names if name not in by_name]
-        found = [by_name[name] for name in names if name in by_name]
-        wrong += [fault for name in found if (fault := shape_error(name, weights.tensors[name], part))]
-        sources[ours] = tuple(found)
+        present = [by_name[name] for name in names if name in by_name]
+        wrong += [fault for name in present if (fault := shape_error(name, weights.tensors[name], part))]
+        sources[ours] = tuple(present)
     used = {name for names in sources.values() for name in names}
     repeated = {by_name[name]: ours for name, ours in again.items() if by_name[name] not in used}
-    sizes = {**wanted, **constants}
+    sizes = {**expected, **constants}
     wrong += [
         fault for name, ours in repeated.items() if (fault := shape_error(name, weights.tensors[name], sizes[ours]))
     ]
@@ -246,13 +246,13 @@ def check_copies(built: Reference, fitted: Fit, copied: dict[str, Tensor]) -> No
         else torch.allclose(copied[name], constants[ours], atol=ROUNDING)
         for name, ours in fitted.copies.items()
     }
-    if other := [name for name, equal in same.items() if not equal and fitted.copies[name] in weights]:
+    if different := [name for name, equal in same.items() if not equal and fitted.copies[name] in weights]:
         raise CheckpointError(
-            f"{some(other)} should be the table of embeddings once more, and is another; if each is used, config.json "
-            'should say "tie_word_embeddings": false'
+            f"{some(different)} should be the table of embeddings once more, and is another; if each is used, "
+            'config.json should say "tie_word_embeddings": false'
         )
-    if other := [name for name, equal in same.items() if not equal]:
-        raise CheckpointError(f"{some(other)} holds no sinusoids, and others are not supported")
+    if different := [name for name, equal in same.items() if not equal]:
+        raise CheckpointError(f"{some(different)} holds no sinusoids, and others are not supported")
 
 
 def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitStack) -> Callable[[str], Tensor]:

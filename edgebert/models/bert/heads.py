@@ -1,12 +1,11 @@
-"""What stands on top of an encoder: pooling to one vector, and the heads of the tasks.
+"""The task heads of BERT.
 
-Every head of the BERT paper and of its descendants has one form: an optional hidden layer with an activation and a
-normalisation, then a linear layer. They differ in what they read and in their numbers, which are data:
+Every head of the BERT paper and of its descendants has one form: an optional hidden layer with activation and layer
+norm, then a linear layer. They differ in the hidden states they read and in their sizes, which are data:
 
 ===============  ===========================  ======================================================
-task             reads                        gives
+task             reads                        output
 ===============  ===========================  ======================================================
-embed            pooled hidden states         ``sentence_embedding`` (batch, dim)
 classify         the first token (``[CLS]``)  ``logits`` (batch, labels)
                  or the mean of all
 next-sentence    the first token              ``logits`` (batch, 2)
@@ -14,7 +13,7 @@ rerank,          the first token              ``logits`` (batch, 1), one for eac
 multiple-choice
 tag              every token                  ``logits`` (batch, seq, labels)
 answer           every token                  ``start_logits`` and ``end_logits`` (batch, seq)
-fill-mask        the tokens asked for         ``logits`` (rows, vocab)
+fill-mask        chosen tokens                ``logits`` (rows, vocab)
 ===============  ===========================  ======================================================
 """
 
@@ -36,17 +35,22 @@ READS = (*ROWS, "mean", "every", "chosen")
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfig:
-    """The numbers of a head.
+    """The configuration of a head.
 
-    ``reads`` is ``first`` or ``last`` (real token of each row), ``mean`` (of the row's real tokens), ``every`` (token)
-    or ``chosen`` (tokens, by ``logits_indices``).
-    ``activation`` names that of the hidden layer, None if there is no hidden layer; ``hidden_size`` is its width and
-    ``norm`` says whether it is normalised. The last layer has a ``bias`` or not; a ``tied`` head multiplies by the
-    table of token embeddings in its place. A ``binary`` head has one number x for two outputs, 0 and x (ELECTRA's
-    discriminator). ``spans`` gives the two outputs apart, as start and end.
+    Attributes:
+        reads: ``first`` or ``last`` (real token of each row), ``mean`` (of the row's real tokens), ``every`` (token)
+            or ``chosen`` (tokens, by ``logits_indices``).
+        num_outputs: The width of the logits.
+        activation: The activation of the hidden layer; None is no hidden layer.
+        hidden_size: The width of the hidden layer.
+        norm: Whether the hidden layer has a layer norm.
+        bias: Whether the last layer has a bias.
+        tied: Whether the last layer is the token embedding.
+        binary: Whether one number x stands for the two outputs 0 and x (the discriminator of ELECTRA).
+        spans: Whether the two outputs are start and end, returned apart.
 
     Raises:
-        ValueError: naming a field that makes no sense, with its value.
+        ValueError: naming an impossible field with its value.
     """
 
     reads: str
@@ -71,7 +75,7 @@ class HeadConfig:
 
 
 class Head(nn.Module):
-    """A hidden layer, if there is one, and a linear layer: (n, dim) in, (n, outputs) out."""
+    """An optional hidden layer and a linear layer, from (n, dim) to (n, outputs)."""
 
     def __init__(self, bert: Bert, config: HeadConfig) -> None:
         super().__init__()
@@ -83,18 +87,18 @@ class Head(nn.Module):
         self.out = None if config.tied else nn.Linear(dim, 1 if config.binary else config.num_outputs, bias=config.bias)
         self.bias = nn.Parameter(torch.zeros(config.num_outputs)) if config.tied and config.bias else None
 
-    def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
-        """Take hidden states (n, dim) to logits (n, outputs); a tied head multiplies by ``table`` (outputs, dim)."""
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """Map hidden states (n, dim) to logits (n, outputs); ``embedding`` (outputs, dim) is for a tied head."""
         if self.dense is not None and self.activation is not None:
             hidden = self.activation(self.dense(hidden))
         if self.norm is not None:
             hidden = self.norm(hidden)
-        logits: Tensor = functional.linear(hidden, table, self.bias) if self.out is None else self.out(hidden)
+        logits: Tensor = functional.linear(hidden, embedding, self.bias) if self.out is None else self.out(hidden)
         return torch.cat([torch.zeros_like(logits), logits], dim=-1) if self.config.binary else logits
 
 
 class HeadedBert(nn.Module):
-    """An encoder with the head of a task."""
+    """An encoder with a task head."""
 
     def __init__(self, bert: Bert, config: HeadConfig) -> None:
         super().__init__()
@@ -108,10 +112,9 @@ class HeadedBert(nn.Module):
         token_type_ids: Tensor | None = None,
         logits_indices: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        """Take (batch, seq) integer tensors to what the table of this module says.
+        """Map integer tensors (batch, seq) to the outputs in the table of this module.
 
-        ``logits_indices`` (rows,) are the tokens that a head for chosen tokens reads, counted through the whole
-        batch: row * seq + position.
+        ``logits_indices`` (rows,), row * seq + position, are the tokens that a head for chosen tokens reads.
         """
         mask, config = attention_mask != 0, self.head.config
         rows = ROWS[config.reads](mask) if config.reads in ROWS else logits_indices

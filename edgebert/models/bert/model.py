@@ -1,11 +1,10 @@
-"""BERT (Devlin et al., 2019), and the encoders that are BERT with other numbers.
+"""BERT (Devlin et al., 2019) and the encoders of its architecture.
 
 RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), CamemBERT (Martin et al., 2020), DistilBERT (Sanh et al.,
-2019), ELECTRA (Clark et al., 2020) and ALBERT (Lan et al., 2020) differ from it in :class:`BertConfig` only.
+2019), ELECTRA (Clark et al., 2020) and ALBERT (Lan et al., 2020) differ in :class:`BertConfig` only.
 
-Read from top to bottom: configuration, embeddings, one encoder layer, the encoder. What stands on top of it is in
-``heads.py``. Activations are (tokens, dim), the rows of the batch below each other, so that every linear layer is one
-matrix product.
+Read from top to bottom: configuration, embeddings, one encoder layer, the encoder. Heads are in ``heads.py``.
+Activations are (tokens, dim), the rows of the batch one after the other: every linear layer is one matrix product.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ from edgebert.models.operators import self_attention
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
-    """The sizes of an encoder, in the names of BERT's published config.json.
+    """The configuration of an encoder, in the names of BERT's config.json.
 
-    ``type_vocab_size`` 0 stands for no segments (DistilBERT). Positions count from ``position_offset``: RoBERTa keeps
-    the first rows of its table for padding. ``embedding_size`` is the width of the embeddings where a linear layer
-    takes them to ``hidden_size`` (ELECTRA, ALBERT). With ``shared_layers`` one layer is applied again and again
-    (ALBERT).
+    ``type_vocab_size`` 0 is no segment embedding (DistilBERT). Positions count from ``position_offset``: RoBERTa
+    reserves the first rows of its position embedding. ``embedding_size`` is the width of the embeddings where a
+    projection takes them to ``hidden_size`` (ELECTRA, ALBERT). ``shared_layers`` applies one layer repeatedly (ALBERT).
 
     Raises:
-        ValueError: naming every field that makes no sense, with its value.
+        ValueError: naming every impossible field with its value.
     """
 
     vocab_size: int
@@ -58,12 +56,12 @@ class BertConfig:
 
     @property
     def max_tokens(self) -> int:
-        """The longest text that the positions reach, in tokens, special tokens included."""
+        """The longest input in tokens, special tokens included."""
         return self.max_position_embeddings - self.position_offset
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised, and projected where they are narrower."""
+    """Sum of token, position and segment embeddings, normalized, and projected where narrower."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -75,7 +73,7 @@ class Embeddings(nn.Module):
         self.embedding_projection = nn.Linear(dim, config.hidden_size) if config.embedding_size else None
 
     def forward(self, input_ids: Tensor, positions: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Take (batch, seq) index tensors to (tokens, dim); without segments given, all tokens are of the first."""
+        """Map ids (batch, seq) to (tokens, dim); without ``token_type_ids`` all tokens are of segment 0."""
         embedded = self.token_embedding(input_ids) + self.position_embedding(positions)
         if self.segment_embedding is not None:
             embedded = embedded + (
@@ -86,7 +84,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention and feed-forward, each followed by residual and normalisation (post-norm)."""
+    """Self-attention and feed-forward, each followed by residual and layer norm (post-norm)."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -101,11 +99,11 @@ class Layer(nn.Module):
         self.ffn_norm = nn.LayerNorm(dim, eps=eps)
 
     def forward(self, x: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone; ``mask`` is (batch, seq)."""
-        mixed = self_attention(x, self.qkv, mask, self.num_heads)
+        """Map (tokens, dim) to (tokens, dim), or to the outputs (rows, dim) of ``rows``; ``mask`` is (batch, seq)."""
+        context = self_attention(x, self.qkv, mask, self.num_heads)
         if rows is not None:
-            mixed, x = mixed[rows], x[rows]
-        x = self.attention_norm(self.attention_output(mixed) + x)
+            context, x = context[rows], x[rows]
+        x = self.attention_norm(self.attention_output(context) + x)
         x = self.ffn_norm(self.ffn_down(self.activation(self.ffn_up(x))) + x)
         return x
 
@@ -123,11 +121,11 @@ class Bert(nn.Module):
     def encode(
         self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
-        """Take (batch, seq) tensors, the mask of booleans, to hidden states (tokens, dim).
+        """Map ids and a boolean mask, (batch, seq), to hidden states (tokens, dim).
 
-        Positions count the real tokens of a row, so that a row gives the same wherever its padding stands. Hidden
-        states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that matter,
-        counted through the whole batch; the result is then (n, dim), and the last layer computes no others.
+        Positions count real tokens, so padding may stand anywhere; its hidden states are finite and meaningless.
+        ``rows`` (n,), row * seq + position, selects tokens: the result is (n, dim), and the last layer computes no
+        others.
         """
         positions = real_positions(mask) + self.config.position_offset  # (batch, seq)
         x: Tensor = self.embeddings(input_ids, positions, token_type_ids)  # (tokens, dim)
@@ -137,7 +135,7 @@ class Bert(nn.Module):
         return x
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Take (batch, seq) integer tensors to the last hidden states (batch, seq, dim), zero at padding."""
+        """Map integer tensors (batch, seq) to hidden states (batch, seq, dim), zero at padding."""
         mask = attention_mask != 0
         hidden = self.encode(input_ids, mask, token_type_ids)
         return hidden.reshape(*mask.shape, hidden.shape[-1]) * mask[..., None]

@@ -1,7 +1,7 @@
-"""BERT as it is pre-trained (Devlin et al., 2019, section 3.1): one encoder under two heads.
+"""BERT with the two heads of its pre-training (Devlin et al., 2019, section 3.1).
 
-One head guesses the tokens that were masked, the other says whether the second of two texts follows the first. Both are
-heads of ``heads.py``, and either, with the encoder below it, is a :class:`~edgebert.models.bert.heads.HeadedBert`.
+They are masked language modelling and next-sentence prediction. Either, with the encoder, is a
+:class:`~edgebert.models.bert.heads.HeadedBert`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MASKED, NEXT = "fill-mask", "next-sentence"
 
 
 def pretraining_heads(config: BertConfig) -> dict[str, HeadConfig]:
-    """Return the heads of the two tasks, by their names."""
+    """Return the heads of the two tasks by name."""
     return {
         MASKED: HeadConfig(
             reads="chosen",
@@ -46,16 +46,16 @@ class BertPreTraining(nn.Module):
         token_type_ids: Tensor,
         logits_indices: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Take (batch, seq) integer tensors to logits (rows, vocab) of tokens and (batch, 2) of pairs of texts.
+        """Map integer tensors (batch, seq) to logits of tokens (rows, vocab) and of pairs (batch, 2).
 
-        ``logits_indices`` (rows,) are the tokens to be guessed, counted through the whole batch: row * seq + position.
-        Of the logits of a pair the first stands for texts that follow each other.
+        ``logits_indices`` (rows,), row * seq + position, are the masked tokens. The first logit of a pair is for a
+        second text that follows the first.
         """
-        mask, table = attention_mask != 0, self.bert.embeddings.token_embedding.weight
+        mask, embedding = attention_mask != 0, self.bert.embeddings.token_embedding.weight
         rows = torch.cat([logits_indices, first_rows(mask)])  # the last layer computes no others
         hidden = self.bert.encode(input_ids, mask, token_type_ids, rows)
         masked, first = hidden[: len(logits_indices)], hidden[len(logits_indices) :]
-        return self.heads[MASKED](masked, table), self.heads[NEXT](first, table)
+        return self.heads[MASKED](masked, embedding), self.heads[NEXT](first, embedding)
 
     def with_head(self, task: str) -> HeadedBert:
         """Return the encoder with the head of ``task`` alone; the weights are shared, not copied."""

@@ -1,14 +1,13 @@
-"""ELMo (Peters et al., 2018): vectors of words in their context, from a language model that reads both ways.
+"""ELMo (Peters et al., 2018): contextual word vectors of a bidirectional language model.
 
-Read from top to bottom: configuration, one layer, the mixing of the layers for a task, the encoder, and the language
-model that it is trained as, with its loss. The two directions share the table of tokens and the layer over the
-vocabulary, and nothing else: what one has read never reaches the other before it is mixed.
+Read from top to bottom: configuration, one layer, the scalar mix of the layers, the encoder, and the language model
+that it is trained as, with its loss. The two directions share the token embedding and the softmax layer, nothing else.
 
-It differs from the paper in two things. Tokens come from a table where the paper builds them of characters. And the
-LSTMs have no projection inside their recurrence, which ONNX has no operator for: they are as wide as tokens are.
+It differs from the paper in two things. Tokens have an embedding instead of a character CNN. And the LSTMs have no
+projection, for which ONNX has no operator: they are as wide as tokens.
 
-Inside, activations are (seq, batch, dim), one step of all rows below the other, as recurrences want them. The real
-tokens of a row are brought to its front and back again, so that a row gives the same wherever its padding stands.
+Inside, activations are (seq, batch, dim), as LSTMs want them. The real tokens of a row are moved to its front and back
+again, so padding may stand anywhere.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from torch.nn import functional
 
 from edgebert.models.config_validation import field_problems
 from edgebert.models.mask_positions import front_positions
-from edgebert.models.operators import recurrence
+from edgebert.models.operators import lstm
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """The sizes of an encoder, in the names of BERT's published config.json where they have one.
+    """The configuration of an encoder, in the names of BERT's config.json where it has one.
 
-    ``hidden_size`` is the width of the vector of a token, one half of it from each direction. A recurrence has no
-    positions that could come to an end: ``max_tokens`` is the longest text that the model is meant for.
+    ``hidden_size`` is the width of a token's vector, half of it from each direction. ``max_tokens`` is the longest
+    text that the model is meant for; an LSTM has no limit of its own.
 
     Raises:
-        ValueError: naming every field that makes no sense, with its value.
+        ValueError: naming every impossible field with its value.
     """
 
     vocab_size: int
@@ -50,12 +49,12 @@ class ElmoConfig:
 
     @property
     def direction_size(self) -> int:
-        """The width of one direction, and of the tokens."""
+        """The width of one direction, and of the token embedding."""
         return self.hidden_size // 2
 
 
 class Layer(nn.Module):
-    """An LSTM that reads forwards and one that reads backwards, each on what its own direction has made so far."""
+    """A forward and a backward LSTM, each on the layer below of its own direction."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -63,13 +62,13 @@ class Layer(nn.Module):
         self.backwards = nn.LSTM(config.direction_size, config.direction_size)
 
     def forward(self, ahead: Tensor, back: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Take both directions, each (seq, batch, dim), to the next layer; ``lengths`` are those of the rows."""
-        ahead = recurrence(ahead, lengths, self.forwards, reverse=False)
-        return ahead, recurrence(back, lengths, self.backwards, reverse=True)
+        """Map both directions, each (seq, batch, dim), to the next layer; ``lengths`` (batch,) counts real tokens."""
+        ahead = lstm(ahead, lengths, self.forwards, reverse=False)
+        return ahead, lstm(back, lengths, self.backwards, reverse=True)
 
 
 class Mix(nn.Module):
-    """What a task makes of the layers: gamma * sum of softmax(w) * layer (equation 1), with w and gamma learned."""
+    """The scalar mix of the layers: gamma * sum of softmax(w) * layer (equation 1), w and gamma learned."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -77,14 +76,14 @@ class Mix(nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """Take the tokens and the layers, all of one shape, to their weighted sum."""
-        shares = self.scale * self.weight.softmax(0)  # (layers + 1,)
-        first, *others = (share * layer for share, layer in zip(shares.unbind(), layers, strict=True))
-        return sum(others, first)
+        """Map the tokens and the layers, all of one shape, to their weighted sum."""
+        weights = self.scale * self.weight.softmax(0)  # (layers + 1,)
+        first, *upper = (weight * layer for weight, layer in zip(weights.unbind(), layers, strict=True))
+        return sum(upper, first)
 
 
 class Elmo(nn.Module):
-    """The encoder: token ids in, mixed vectors of the tokens out."""
+    """The encoder: token ids in, contextual vectors out."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -94,17 +93,17 @@ class Elmo(nn.Module):
         self.mix = Mix(config)
 
     def read(self, front_ids: Tensor, lengths: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Take ids (seq, batch) with the real tokens in front to the layers forwards and backwards.
+        """Map ids (seq, batch), real tokens in front, to the layers of both directions.
 
-        ``lengths`` (batch,), int32, are the numbers of real tokens. Each layer is (seq, batch, dim / 2), the tokens
-        themselves the first. What stands behind the real tokens is finite but means nothing.
+        ``lengths`` (batch,), int32, counts real tokens. Each layer is (seq, batch, dim / 2); the first is the token
+        embedding. Outputs at padding are finite and meaningless.
         """
         tokens: Tensor = self.token_embedding(front_ids)
         forwards, backwards = [tokens], [tokens]
-        lengths = lengths.clamp(min=1)  # one of the tokens of a row without real ones is read
+        lengths = lengths.clamp(min=1)  # a row without real tokens is read as one token
         for number, layer in enumerate(self.layers):
             ahead, back = layer(forwards[-1], backwards[-1], lengths)
-            # From the first layer on, a layer is added to the one below it.
+            # Residual connection, from the second layer on.
             forwards.append(ahead + forwards[-1] if number else ahead)
             backwards.append(back + backwards[-1] if number else back)
         return forwards, backwards
@@ -112,28 +111,27 @@ class Elmo(nn.Module):
     def encode(
         self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
-        """Take (batch, seq) tensors, the mask of booleans, to vectors (tokens, dim).
+        """Map ids and a boolean mask, (batch, seq), to vectors (tokens, dim).
 
-        Vectors of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that matter,
-        counted through the whole batch; the result is then (n, dim). There are no segments: ``token_type_ids``
-        changes nothing.
+        Vectors of padding are finite and meaningless. ``rows`` (n,), row * seq + position, selects tokens: the result
+        is (n, dim). ``token_type_ids`` is ignored.
         """
         places = front_positions(mask)  # (batch, seq)
         forwards, backwards = self.read(to_front(input_ids, places), real_lengths(mask))
-        mixed = torch.cat([self.mix(forwards), self.mix(backwards)], dim=-1)  # (seq, batch, dim)
+        context = torch.cat([self.mix(forwards), self.mix(backwards)], dim=-1)  # (seq, batch, dim)
         batch = mask.shape[0]
         numbers = (places * batch + torch.arange(batch, device=mask.device)[:, None]).flatten()  # (tokens,)
-        return mixed.flatten(0, 1)[numbers if rows is None else numbers[rows]]
+        return context.flatten(0, 1)[numbers if rows is None else numbers[rows]]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Take (batch, seq) integer tensors to the vectors of the tokens (batch, seq, dim), zero at padding."""
+        """Map integer tensors (batch, seq) to vectors (batch, seq, dim), zero at padding."""
         mask = attention_mask != 0
         hidden = self.encode(input_ids, mask)
         return hidden.reshape(*mask.shape, hidden.shape[-1]) * mask[..., None]
 
 
 def to_front(input_ids: Tensor, places: Tensor) -> Tensor:
-    """Take ids (batch, seq) to (seq, batch), each at its place (batch, seq) in the row."""
+    """Move ids (batch, seq) to their columns ``places`` (batch, seq), transposed to (seq, batch)."""
     return torch.zeros_like(input_ids).scatter(1, places, input_ids).t()
 
 
@@ -143,9 +141,9 @@ def real_lengths(mask: Tensor) -> Tensor:
 
 
 class BiLanguageModel(nn.Module):
-    """The encoder with a layer over the vocabulary that both directions share, without bias (section 3.1).
+    """The encoder with a softmax layer that both directions share, without bias (section 3.1).
 
-    It is the table of tokens unless it is not ``tied``. The mixing of the layers has no part in it.
+    The layer is the token embedding if ``tied``. The scalar mix has no part in it.
     """
 
     def __init__(self, elmo: Elmo, tied: bool = True) -> None:
@@ -154,26 +152,26 @@ class BiLanguageModel(nn.Module):
         self.head = None if tied else nn.Linear(elmo.config.direction_size, elmo.config.vocab_size, bias=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Take (batch, seq) integer tensors to what tokens cost in nats, forwards and backwards, (pairs,) each.
+        """Map integer tensors (batch, seq) to negative log-likelihoods in nats, forward and backward, (pairs,) each.
 
-        A pair are two real tokens of a row with no other real one between them: forwards the second is predicted
-        after the first and all before it, backwards the first after the second and all behind it.
+        A pair is two consecutive real tokens of a row. Forward, the second is predicted from the first and all before
+        it; backward, the first from the second and all after it.
         """
         mask = attention_mask != 0
         ids, lengths = to_front(input_ids, front_positions(mask)), real_lengths(mask)
         forwards, backwards = self.elmo.read(ids, lengths)
         pairs = torch.arange(1, len(ids), device=ids.device)[:, None] < lengths  # (seq - 1, batch), by their second
-        ahead = self.costs(forwards[-1][:-1][pairs], ids[1:][pairs])
-        return ahead, self.costs(backwards[-1][1:][pairs], ids[:-1][pairs])
+        ahead = self.negative_log_likelihood(forwards[-1][:-1][pairs], ids[1:][pairs])
+        return ahead, self.negative_log_likelihood(backwards[-1][1:][pairs], ids[:-1][pairs])
 
-    def costs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Take hidden states (n, dim / 2) of one direction to what ``targets`` (n,) cost after them, in nats."""
-        table = self.elmo.token_embedding.weight if self.head is None else self.head.weight
-        return functional.cross_entropy(functional.linear(hidden, table).float(), targets, reduction="none")
+    def negative_log_likelihood(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Return the negative log-likelihood in nats of ``targets`` (n,) after hidden states (n, dim / 2)."""
+        weight = self.elmo.token_embedding.weight if self.head is None else self.head.weight
+        return functional.cross_entropy(functional.linear(hidden, weight).float(), targets, reduction="none")
 
 
 def bidirectional_loss(model: BiLanguageModel, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """Return the mean of what a token of (batch, seq) costs forwards and of what it costs backwards, in nats."""
+    """Return the mean negative log-likelihood in nats of both directions, for ids (batch, seq)."""
     ahead, back = model(input_ids, attention_mask)
     mean: Tensor = (ahead.mean() + back.mean()) / 2
     return mean

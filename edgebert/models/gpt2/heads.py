@@ -13,7 +13,7 @@ from edgebert.models.operators import Cache
 
 
 class Gpt2LanguageModel(nn.Module):
-    """A decoder that gives the logits of the next token, by the table of token embeddings unless it is not ``tied``."""
+    """A decoder with a language-model head, ``tied`` to the token embedding or not."""
 
     def __init__(self, gpt2: Gpt2, tied: bool = True) -> None:
         super().__init__()
@@ -23,17 +23,17 @@ class Gpt2LanguageModel(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_indices: Tensor, past: Sequence[Cache]
     ) -> tuple[Tensor, list[Cache]]:
-        """Take new ids (batch, seq) to logits (rows, vocab), and the past to the present, of total columns.
+        """Map new ids (batch, seq) to next-token logits (rows, vocab), and return the KV cache of total columns.
 
-        ``attention_mask`` (batch, total), integers, is 0 at the padding of the past and of the new ids.
-        ``logits_indices`` (rows,) are the tokens whose next one is wanted: row * seq + position. ``past`` holds keys
-        and values of each layer, (batch, heads, total - seq, head_dim).
+        ``attention_mask`` (batch, total), integers, is 0 at padding of the cache and of the new ids. ``logits_indices``
+        (rows,), row * seq + position, selects tokens. ``past`` is the cache of each layer, keys and values
+        (batch, heads, total - seq, head_dim).
         """
         hidden, present = self.gpt2.extend(input_ids, attention_mask != 0, past, logits_indices)
         return self.logits(hidden), present
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Take hidden states (n, dim) to logits (n, vocab)."""
+        """Map hidden states (n, dim) to logits (n, vocab)."""
         if self.head is None:
             return functional.linear(hidden, self.gpt2.token_embedding.weight)
         logits: Tensor = self.head(hidden)
@@ -41,7 +41,7 @@ class Gpt2LanguageModel(nn.Module):
 
 
 class Gpt2Classifier(nn.Module):
-    """A decoder with a linear layer, without bias, on the last real token of a text."""
+    """A decoder with a linear layer, without bias, on the last real token."""
 
     def __init__(self, gpt2: Gpt2, num_labels: int) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class Gpt2Classifier(nn.Module):
         self.head = nn.Linear(gpt2.config.hidden_size, num_labels, bias=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Take (batch, seq) integer tensors to logits (batch, labels)."""
+        """Map integer tensors (batch, seq) to logits (batch, labels)."""
         mask = attention_mask != 0
         logits: Tensor = self.head(self.gpt2.encode(input_ids, mask, last_rows(mask)))
         return logits
 
 
-# Takes the head and the states (rows, dim) of the last tokens of so many examples to logits (examples, labels).
+# Maps the head, hidden states (rows, dim) of the last tokens, and the number of examples to logits (examples, labels).
 Form = Callable[[nn.Module, Tensor, int], Tensor]
 
 
@@ -69,18 +69,17 @@ def fine_tuning_loss(
 ) -> Tensor:
     """Return the loss L2 + weight * L1 of Radford et al. (2018), section 3.2.
 
-    L2 is the cross-entropy of ``labels`` (examples,) on the last real token of each row of ids (batch, seq): there
-    are as many rows as examples, unless ``form`` makes logits of several. L1, the auxiliary objective, is that of
-    every real token whose predecessor in the row is real too, by the table of token embeddings. Both are means, over
-    examples and over tokens.
+    L2 is the mean cross-entropy of ``labels`` (examples,) on the last real token of each row of ids (batch, seq). Rows
+    are examples, unless ``form`` makes one result of several. L1, the auxiliary objective, is the mean cross-entropy
+    of every real token whose predecessor is real, by the token embedding.
     """
     mask = attention_mask != 0
     hidden = model.gpt2.encode(input_ids, mask)  # (tokens, dim)
     states = hidden[last_rows(mask)]  # (batch, dim)
     logits = model.head(states) if form is None else form(model.head, states, len(labels))
     classification = functional.cross_entropy(logits.float(), labels)
-    known = functional.pad(mask[:, :-1] & mask[:, 1:], (0, 1)).flatten()  # (tokens,): the next token is known
-    following = input_ids.roll(-1, dims=1).flatten()[known]
-    vocabulary = functional.linear(hidden[known], model.gpt2.token_embedding.weight).float()
-    language = functional.cross_entropy(vocabulary, following, reduction="sum") / known.sum().clamp(min=1)
+    has_next = functional.pad(mask[:, :-1] & mask[:, 1:], (0, 1)).flatten()  # (tokens,): the next token is real
+    following = input_ids.roll(-1, dims=1).flatten()[has_next]
+    vocabulary = functional.linear(hidden[has_next], model.gpt2.token_embedding.weight).float()
+    language = functional.cross_entropy(vocabulary, following, reduction="sum") / has_next.sum().clamp(min=1)
     return classification + weight * language

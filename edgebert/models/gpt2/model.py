@@ -1,10 +1,10 @@
-"""GPT-2 (Radford et al., 2019): a decoder with learned positions that normalises before each part (pre-norm).
+"""GPT-2 (Radford et al., 2019): a pre-norm decoder with learned positions.
 
 Read from top to bottom: configuration, one layer, the decoder. Its heads are in ``heads.py``. Activations are
 (tokens, dim), the rows of the batch one after the other.
 
-A mask (batch, total) has a column for each token of the past and each new one; it is false at padding, wherever that
-stands. Positions count the real tokens of a row, so that a row gives the same wherever its padding stands.
+A mask (batch, total) has a column for each token of the KV cache and each new token. It is false at padding, which may
+stand anywhere: positions count the real tokens of a row.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from edgebert.models.operators import Cache, cached_attention, self_attention
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2Config:
-    """The sizes of a decoder, in the names of BERT's published config.json where GPT-2's are others.
+    """The configuration of a decoder, in the names of BERT's config.json where GPT-2's differ.
 
-    ``scale_attn_weights`` divides the scores of attention by the root of the width of a head,
-    ``scale_attn_by_inverse_layer_idx`` by the number of the layer too, counted from 1.
+    ``scale_attn_weights`` divides attention scores by sqrt(head_dim), ``scale_attn_by_inverse_layer_idx`` also by the
+    number of the layer, from 1.
 
     Raises:
-        ValueError: naming every field that makes no sense, with its value.
+        ValueError: naming every impossible field with its value.
     """
 
     vocab_size: int
@@ -48,22 +48,22 @@ class Gpt2Config:
 
     @property
     def max_tokens(self) -> int:
-        """The longest text that the positions reach, in tokens, the generated ones included."""
+        """The longest text in tokens, generated tokens included."""
         return self.max_position_embeddings
 
     @property
     def head_dim(self) -> int:
-        """The width of one head of attention."""
+        """The width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     def attention_scale(self, number: int) -> float:
-        """Return what the scores of attention are multiplied by in the layer ``number``, counted from 0."""
+        """Return the factor of the attention scores in layer ``number``, from 0."""
         scale = self.head_dim**-0.5 if self.scale_attn_weights else 1.0
         return scale / (number + 1) if self.scale_attn_by_inverse_layer_idx else scale
 
 
 class Layer(nn.Module):
-    """Causal self-attention and feed-forward, each after a normalisation and added to its input."""
+    """Causal self-attention and feed-forward, each after a layer norm and with a residual (pre-norm)."""
 
     def __init__(self, config: Gpt2Config, number: int) -> None:
         super().__init__()
@@ -81,18 +81,21 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor, past: Cache | None, rows: Tensor | None = None
     ) -> tuple[Tensor, Cache | None]:
-        """Take (tokens, dim) to (tokens, dim), or to (rows, dim) for ``rows`` alone, and the cache to the longer one.
+        """Map (tokens, dim) to (tokens, dim), or to the outputs (rows, dim) of ``rows``, and return the longer cache.
 
-        Without a ``past`` (None) there are no tokens but these, and nothing is kept of them.
+        Without ``past`` there is no cache, before or after.
         """
         normed = self.attention_norm(x)
         if past is None:
-            mixed, present = self_attention(normed, self.qkv, mask, self.num_heads, causal=True, scale=self.scale), None
+            context, present = (
+                self_attention(normed, self.qkv, mask, self.num_heads, causal=True, scale=self.scale),
+                None,
+            )
         else:
-            mixed, present = cached_attention(self.qkv(normed), mask, past, self.num_heads, self.scale)
+            context, present = cached_attention(self.qkv(normed), mask, past, self.num_heads, self.scale)
         if rows is not None:
-            mixed, x = mixed[rows], x[rows]
-        x = x + self.attention_output(mixed)
+            context, x = context[rows], x[rows]
+        x = x + self.attention_output(context)
         x = x + self.ffn_down(self.activation(self.ffn_up(self.ffn_norm(x))))
         return x, present
 
@@ -109,19 +112,19 @@ class Gpt2(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def encode(self, input_ids: Tensor, mask: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Take ids (batch, seq), and a mask of booleans for them alone, to hidden states (tokens, dim).
+        """Map ids and a boolean mask, (batch, seq), to hidden states (tokens, dim), without a KV cache.
 
-        Hidden states of padding are finite but mean nothing. ``rows`` (n,) are the numbers of the only tokens that
-        matter, row * seq + position; the result is then (n, dim), and the last layer computes no others.
+        Hidden states of padding are finite and meaningless. ``rows`` (n,), row * seq + position, selects tokens: the
+        result is (n, dim), and the last layer computes no others.
         """
         return self.run(input_ids, mask, None, rows)[0]
 
     def extend(
         self, input_ids: Tensor, mask: Tensor, past: Sequence[Cache], rows: Tensor | None = None
     ) -> tuple[Tensor, list[Cache]]:
-        """Do what ``encode`` does for the new ids (batch, seq) after a ``past``, and return the longer past too.
+        """Map new ids (batch, seq) to hidden states as ``encode`` does, after a KV cache; return the longer cache too.
 
-        ``mask`` (batch, total) is of the past and the new tokens; ``past`` are the keys and values of each layer.
+        ``mask`` (batch, total) covers the cache and the new tokens. ``past`` is the cache of each layer.
         """
         hidden, present = self.run(input_ids, mask, past, rows)
         return hidden, [cache for cache in present if cache is not None]
@@ -129,7 +132,7 @@ class Gpt2(nn.Module):
     def run(
         self, input_ids: Tensor, mask: Tensor, past: Sequence[Cache] | None, rows: Tensor | None
     ) -> tuple[Tensor, list[Cache | None]]:
-        """Take new ids through all layers, with a ``past`` or without."""
+        """Run new ids through all layers, with or without a KV cache."""
         new = mask.shape[1] - input_ids.shape[1]
         positions = real_positions(mask)[:, new:]  # (batch, seq)
         x: Tensor = (self.token_embedding(input_ids) + self.position_embedding(positions)).flatten(
@@ -143,7 +146,7 @@ class Gpt2(nn.Module):
         return self.norm(x), present
 
     def empty_past(self, batch: int) -> list[Cache]:
-        """Return the past (batch, heads, 0, head_dim) of rows that have none yet."""
+        """Return an empty KV cache (batch, heads, 0, head_dim)."""
         config = self.config
         empty = self.token_embedding.weight.new_zeros(batch, config.num_attention_heads, 0, config.head_dim)
         return [(empty, empty)] * config.num_hidden_layers

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from edgebert.models.gpt2.heads import Gpt2LanguageModel
-from edgebert.models.operators import Cache, best_tokens
+from edgebert.models.operators import Cache, top_k_logprobs
 from edgebert.models.seq2seq.model import Seq2Seq
 
 Best = tuple[Tensor, Tensor, Tensor]
@@ -28,7 +28,7 @@ class RankedDecoder(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, list[Cache]]:
         """Return logits, top-k ids and log-probabilities, and the present."""
         logits, present = self.decode(input_ids, attention_mask, logits_indices, past)
-        return logits, *best_tokens(logits, top_k), present
+        return logits, *top_k_logprobs(logits, top_k), present
 
 
 class Part(nn.Module):
@@ -68,7 +68,7 @@ class TargetDecoder(Part):
         (model,) = self.whole
         hidden, present = model.step(input_ids, position, past, cross, encoder_attention_mask != 0, cache_indirection)
         logits = model.logits(hidden)
-        return logits, *best_tokens(logits, top_k), present
+        return logits, *top_k_logprobs(logits, top_k), present
 
 
 class ForcedTranslation(nn.Module):
@@ -90,4 +90,4 @@ class ForcedTranslation(nn.Module):
         target = decoder_input_ids.new_ones(decoder_input_ids.shape) != 0
         hidden = self.model.hidden(input_ids, attention_mask != 0, decoder_input_ids, target)
         logits = self.model.logits(hidden[logits_indices])
-        return logits, *best_tokens(logits, top_k)
+        return logits, *top_k_logprobs(logits, top_k)

@@ -119,7 +119,7 @@ def transpose_weights(model: ir.Model) -> None:
 
 
 def standard_lstms(model: ir.Model) -> None:
-    """Replace the nodes of :func:`~edgebert.models.operators.recurrence` by the standard LSTM.
+    """Replace the nodes of :func:`~edgebert.models.operators.lstm` by the standard LSTM.
 
     Weights become (1, 4 * hidden, in), with their gates in the order input, output, forget, cell instead of input,
     forget, cell, output. The two biases become one, (1, 8 * hidden).

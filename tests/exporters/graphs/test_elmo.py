@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import edgebert
 from edgebert.cli import main
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
-from edgebert.models.operators import recurrence
+from edgebert.models.operators import lstm
 from edgebert.models.pooling import POOLINGS, SentenceEncoder
 from edgebert.training import TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, verify_bundle
@@ -123,7 +123,7 @@ class Reader(nn.Module):
         randomize(self)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        return recurrence(x, lengths, self.lstm, reverse=self.reverse)
+        return lstm(x, lengths, self.lstm, reverse=self.reverse)
 
 
 def by_hand(module: Reader, tokens: Floats) -> Floats:
