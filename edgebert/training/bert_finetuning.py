@@ -1,4 +1,4 @@
-"""Fine-tune an encoder for the four kinds of tasks of Devlin et al. (2019), section 4.
+"""Fine-tune BERT for the four kinds of tasks of Devlin et al. (2019), section 4.
 
 ================  ====================================================  =====================
 kind              examples                                              loss
@@ -10,8 +10,8 @@ span of a text    :func:`span_examples`                                 span_los
 ================  ====================================================  =====================
 
 :func:`new_head` puts a head on the encoder of any checkpoint, ``batches`` makes batches of examples, ``train`` takes
-both with the loss, and ``save_checkpoint`` with the task ``classify``, ``tag`` or ``answer`` writes what ``edgebert
-export`` reads. The encoder has no dropout, so few passes over few examples are better than many.
+both with the loss, and ``save_checkpoint`` with the task ``classify``, ``tag`` or ``answer`` writes a checkpoint for
+``edgebert export``. The encoder has no dropout, so a few passes over a small data set are better than many.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from edgebert_runtime.errors import CheckpointError, InputError
 from edgebert_runtime.inputs.character_spans import plan_windows, strip
 from edgebert_runtime.tasks.answerer import MIN_CONTEXT_TOKENS
 
-POOLERS = ("pooler.dense", "pooler")  # hidden layers of heads that pre-training has trained
+POOLERS = ("pooler.dense", "pooler")  # hidden layers that pre-training trains
 
 
 def new_head(
     folder: str | os.PathLike[str], task: str, outputs: int = 2, *, seed: int = 0, allow_pickle: bool = False
 ) -> tuple[HeadedBert, Checkpoint]:
-    """Return the encoder of a checkpoint with a head for ``task`` that has learned nothing yet, and the checkpoint.
+    """Return the encoder of a checkpoint with an untrained head for ``task``, and the checkpoint.
 
-    The head is the one that published checkpoints of its type have. Where that reads a pooler and the checkpoint has
-    one, it starts from it; everything else is drawn. Heads that the checkpoint has are passed over.
+    The head is the published one of the model type. Its pooler starts from the checkpoint's, if there is one; all other
+    weights are drawn. Heads of the checkpoint are ignored.
 
     Raises:
         CheckpointError: if the checkpoint is damaged, or no encoder.
@@ -70,7 +70,7 @@ def new_head(
 
 
 def load_layer(layer: nn.Linear, checkpoint: Checkpoint, module: str) -> None:
-    """Load a linear layer by its published name; it stays as it is where the checkpoint does not have it.
+    """Load a linear layer by its published name, if the checkpoint has it.
 
     Raises:
         CheckpointError: if its tensors have other shapes, or hold NaN or infinity.
@@ -102,11 +102,10 @@ def tagging_examples(
     *,
     max_tokens: int,
 ) -> list[Example]:
-    """Return an example for each text, given as words with a label each.
+    """Return an example for each text of words with a label each.
 
-    The text is its words with spaces between them. The label of a word is that of its first token; further tokens of
-    the word and special tokens are not judged. A text that is too long is cut; one without any token that is judged
-    gives no example.
+    Words are joined by spaces. The first token of a word has its label; its other tokens and special tokens have none.
+    Long texts are truncated. A text without labelled tokens gives no example.
 
     Raises:
         InputError: if a text has not as many words as labels, or ``max_tokens`` leaves no room for text.
@@ -132,7 +131,7 @@ def tagging_examples(
 
 
 def first_of_words(words: Sequence[str], text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[int | None]:
-    """Yield for each token, by its place in the joined ``text``, the word that it is the first of, or None."""
+    """Yield for each token of ``text`` the word that it is the first token of, or None."""
     starts = list(accumulate((len(word) + 1 for word in words), initial=0))[:-1]
     latest = -1
     for start, end in offsets:
@@ -150,11 +149,10 @@ def span_examples(
     *,
     max_tokens: int,
 ) -> list[Example]:
-    """Return the examples of questions whose answers are (start, end) in characters of their contexts, None for none.
+    """Return the examples of questions with answers (start, end) in characters of the context, or None.
 
-    A context that is too long is read in the windows of ``Answerer``, an example each. The labels are the places of
-    the first and of the last token that the answer touches; without an answer, and in windows that do not hold all of
-    it, both are that of the first special token.
+    A long context is read in the windows of ``Answerer``, an example each. The labels are the first and the last token
+    of the answer. Without an answer, and in windows that do not hold all of it, both are the first special token.
 
     Raises:
         InputError: if there are not as many of each, an answer is no place in its context or holds no token, or a
@@ -182,7 +180,7 @@ def span_examples(
 
 
 def tokens_of(answer: tuple[int, int], context: str, offsets: Sequence[tuple[int, int]], index: int) -> tuple[int, int]:
-    """Return the first and the last token that a span of characters touches.
+    """Return the first and the last token of a span of characters.
 
     Raises:
         InputError: if the span is none of the context, or there is no token in it.

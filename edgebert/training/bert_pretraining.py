@@ -1,7 +1,7 @@
-"""The pre-training of BERT (Devlin et al., 2019, section 3.1): pairs of texts, masked tokens, and the loss of both.
+"""BERT pre-training (Devlin et al., 2019, section 3.1): sentence pairs, masked tokens, and their loss.
 
-Documents are lists of sentences, and sentences are lists of token ids without special tokens. Everything random is
-drawn with a generator that is given, so that the same seed makes the same batches and a run that was stopped can go on.
+Documents are lists of sentences; sentences are lists of token ids without special tokens. All randomness comes from a
+seeded generator: the same seed makes the same batches, so a stopped run can resume.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from edgebert.models.bert.pretraining import BertPreTraining
-from edgebert.training.examples import IGNORED
+from edgebert.training.examples import IGNORED, padded
 from edgebert.training.trainer import Loss
 from edgebert_runtime.errors import InputError
 
 Document = Sequence[Sequence[int]]
 
-CHOSEN = 0.15  # the share of the tokens that are to be guessed
-HIDDEN, SWAPPED = 0.8, 0.1  # of those, the shares that become [MASK] or any token; the others stay
+MASKING_RATE = 0.15  # the share of tokens to predict
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # the shares of those that become [MASK] or a random token; the others stay
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What of a vocabulary is needed: how many tokens it has, and the ids of the special ones."""
+    """The size of a vocabulary and the ids of its special tokens."""
 
     size: int
     pad: int
@@ -39,7 +39,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Vocabulary:
-        """Look at a tokenizer whose special tokens have the names that BERT gives them.
+        """Read a tokenizer whose special tokens have BERT's names.
 
         Raises:
             InputError: naming those that are missing.
@@ -52,7 +52,7 @@ class Vocabulary:
 
 
 class Pair(NamedTuple):
-    """The token ids of two texts, and whether the second follows the first in their document."""
+    """Token ids of two texts, and whether the second follows the first in its document."""
 
     first: list[int]
     second: list[int]
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
 class Batch(NamedTuple):
     """Pairs with masked tokens: tensors (batch, seq), and ``next_labels`` (batch,), 0 where the second text follows.
 
-    ``labels`` are the tokens to be guessed, and ``IGNORED`` elsewhere.
+    ``labels`` holds the tokens to predict, and ``IGNORED`` elsewhere.
     """
 
     input_ids: Tensor
@@ -73,17 +73,17 @@ class Batch(NamedTuple):
 
     @property
     def chosen(self) -> Tensor:
-        """The tokens (rows,) to be guessed, counted through the whole batch: row * seq + position."""
+        """The tokens (rows,) to predict, as row * seq + position."""
         return (self.labels != IGNORED).flatten().nonzero()[:, 0]
 
 
 def pairs(documents: Sequence[Document], room: int, generator: torch.Generator) -> Iterator[Pair]:
-    """Yield pairs of texts of ``room`` tokens together at most, in the order of the documents, in one pass.
+    """Yield sentence pairs of at most ``room`` tokens, in the order of the documents, in one pass.
 
-    The first text is as many sentences as fit half of the room, at least one, which loses its beginning where it is
-    longer. The second is what comes next in the document or, in half of the cases, what begins with any sentence of
-    another document; it fills the room unless that document ends. The next pair begins with the first sentence that
-    was not read as a whole; what is left of one that alone is longer than its place is passed over.
+    The first text is as many sentences as fit half of ``room``, at least one, which is truncated on the left. The
+    second is the next text of the document or, in half of the cases, a text from a random sentence of another
+    document; it fills the room unless that document ends. The next pair begins with the first sentence that was not
+    read as a whole. The remainder of a sentence longer than its place is skipped.
 
     Raises:
         InputError: if ``room`` is less than 2, or all sentences are of one document.
@@ -97,7 +97,7 @@ def pairs(documents: Sequence[Document], room: int, generator: torch.Generator) 
         place = 0
         while place < len(document) - 1:
             middle = min(take(document, place, room // 2), len(document) - 1)
-            first = join(document[place:middle])[-(room // 2) :]
+            first = [*chain.from_iterable(document[place:middle])][-(room // 2) :]
             left = room - len(first)
             place = middle
             if follows := draw(2, generator) == 0:
@@ -107,11 +107,11 @@ def pairs(documents: Sequence[Document], room: int, generator: torch.Generator) 
                 random_place = elsewhere(owners, number, generator)
                 source, start = documents[owners[random_place]], starts[random_place]
                 second = source[start : take(source, start, left) + 1]
-            yield Pair(first, join(second)[:left], follows)
+            yield Pair(first, [*chain.from_iterable(second)][:left], follows)
 
 
 def take(document: Document, place: int, room: int) -> int:
-    """Return the place behind the sentences from ``place`` on that fit ``room`` tokens, at least one of them."""
+    """Return the end of the sentences from ``place`` on that fit ``room`` tokens, at least one."""
     end, left = place + 1, room - len(document[place])
     while end < len(document) and len(document[end]) <= left:
         left -= len(document[end])
@@ -119,65 +119,54 @@ def take(document: Document, place: int, room: int) -> int:
     return end
 
 
-def join(sentences: Document) -> list[int]:
-    """Return the tokens of all sentences."""
-    return list(chain.from_iterable(sentences))
-
-
 def elsewhere(owners: Sequence[int], number: int, generator: torch.Generator) -> int:
-    """Return the place of a random sentence of another document; ``owners`` (sentences,) has that of each."""
+    """Return the place of a random sentence of another document; ``owners`` has the document of each."""
     while owners[place := draw(len(owners), generator)] == number:
         pass
     return place
 
 
 def draw(count: int, generator: torch.Generator) -> int:
-    """Return a random number from 0 to below ``count``."""
+    """Draw a number below ``count``."""
     return int(torch.randint(count, (), generator=generator))
 
 
 def mask_tokens(
     ids: Tensor, special: Tensor, mask_id: int, vocab_size: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Choose tokens of ``ids`` (batch, seq) to be guessed; return what is read in their place, and the labels.
+    """Mask tokens of ``ids`` (batch, seq) for prediction; return the inputs and the labels.
 
-    In each row 15 % of the tokens are chosen, one at least, but none that ``special`` (batch, seq) is true for. Of
-    those 80 % become ``mask_id``, 10 % any token of the vocabulary, and 10 % stay as they are.
+    15 % of the tokens of each row are chosen, at least one, except where ``special`` (batch, seq) is true. Of those
+    80 % become ``mask_id``, 10 % a random token, and 10 % stay.
     """
     ordinary = (~special).sum(1, keepdim=True)
-    count = (CHOSEN * ordinary).round().long().clamp(min=1).minimum(ordinary)  # (batch, 1)
+    count = (MASKING_RATE * ordinary).round().long().clamp(min=1).minimum(ordinary)  # (batch, 1)
     order = torch.rand(ids.shape, generator=generator).masked_fill(special, 2.0).argsort(1).argsort(1)
     chosen = order < count
     fate = torch.rand(ids.shape, generator=generator)
     random_ids = torch.randint(vocab_size, ids.shape, generator=generator)
-    inputs = torch.where(chosen & (fate < HIDDEN), mask_id, ids)
-    inputs = torch.where(chosen & (fate >= HIDDEN) & (fate < HIDDEN + SWAPPED), random_ids, inputs)
+    inputs = torch.where(chosen & (fate < MASK_SHARE), mask_id, ids)
+    inputs = torch.where(chosen & (fate >= MASK_SHARE) & (fate < MASK_SHARE + RANDOM_SHARE), random_ids, inputs)
     return inputs, ids.where(chosen, IGNORED)
 
 
 def collate(rows: Sequence[Pair], vocabulary: Vocabulary, generator: torch.Generator) -> Batch:
-    """Put ``[CLS] first [SEP] second [SEP]`` of each pair into a row, pad them to the longest, and mask tokens."""
-    width = max(len(row.first) + len(row.second) for row in rows) + 3
-    ids = torch.full((len(rows), width), vocabulary.pad)
-    mask, segments = torch.zeros_like(ids), torch.zeros_like(ids)
-    special = torch.ones_like(ids, dtype=torch.bool)
-    for number, (first, second, _) in enumerate(rows):
-        middle, end = len(first) + 1, len(first) + len(second) + 2  # where the two [SEP] stand
-        ids[number, : end + 1] = torch.tensor([vocabulary.cls, *first, vocabulary.sep, *second, vocabulary.sep])
-        mask[number, : end + 1] = 1
-        segments[number, middle + 1 : end + 1] = 1
-        special[number, 1:end] = False
-        special[number, middle] = True
+    """Put each pair into a row, ``[CLS] first [SEP] second [SEP]``, pad on the right, and mask tokens."""
+    cls, sep = vocabulary.cls, vocabulary.sep
+    ids = padded([[cls, *row.first, sep, *row.second, sep] for row in rows], vocabulary.pad)
+    mask = padded([[1] * (len(row.first) + len(row.second) + 3) for row in rows], 0)
+    token_types = padded([[0] * (len(row.first) + 2) + [1] * (len(row.second) + 1) for row in rows], 0)
+    special = padded([[1, *[0] * len(row.first), 1, *[0] * len(row.second), 1] for row in rows], 1) != 0
     inputs, labels = mask_tokens(ids, special, vocabulary.mask, vocabulary.size, generator)
-    return Batch(inputs, mask, segments, labels, torch.tensor([int(not row.follows) for row in rows]))
+    return Batch(inputs, mask, token_types, labels, torch.tensor([int(not row.follows) for row in rows]))
 
 
 def batches(
     documents: Sequence[Document], vocabulary: Vocabulary, *, size: int, length: int, seed: int = 0
 ) -> Iterator[Batch]:
-    """Yield batches of ``size`` pairs of ``length`` tokens at most, without end.
+    """Yield batches of ``size`` pairs of at most ``length`` tokens, without end.
 
-    In each pass the pairs are made anew, shuffled, and masked otherwise; what is left over of a pass is not used.
+    Each pass makes, shuffles and masks the pairs anew; an incomplete last batch is dropped.
 
     Raises:
         InputError: if ``length`` is less than 5, if all sentences are of one document, or they make too few pairs.
@@ -195,7 +184,7 @@ def batches(
 
 
 def pretraining_loss(model: BertPreTraining, batch: Batch) -> Loss:
-    """Return the cross-entropy of the tokens that were chosen plus that of the pairs, each a mean over the batch.
+    """Return the mean cross-entropy of the masked tokens plus that of the pairs.
 
     Its weight is the number of pairs.
     """

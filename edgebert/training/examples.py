@@ -1,6 +1,6 @@
-"""Texts with what is right about them, as ids and labels, and batches of those: what models are fine-tuned on.
+"""Labelled examples and their batches, for fine-tuning.
 
-Texts are read by the tokenizer of the engines, so that a bundle reads them as they were trained on.
+The tokenizer of the engines reads the texts, so that a bundle reads them as in training.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.special_tokens import EncodedInput, fit_pair
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, build
 
-IGNORED = -100  # the label of what is not judged
+IGNORED = -100  # the label of positions without a loss
 
 
 class Example(NamedTuple):
-    """One row of ids or, where several are judged together, those rows; and the labels."""
+    """The rows of one example, more than one for multiple choice, and its labels."""
 
     rows: tuple[EncodedInput, ...]
     labels: list[int]
 
 
 class Batch(NamedTuple):
-    """Examples put together: ids, mask and segments are (batch * rows, seq), the rows of an example below each other.
+    """A batch of examples: ids, mask and token types are (batch * rows, seq), padded on the right.
 
-    Ids are padded on the right, and ``labels`` (batch, most labels) with ``IGNORED``.
+    ``labels`` (batch, labels) are padded with ``IGNORED``.
     """
 
     input_ids: Tensor
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 def reader(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
-    """Return what reads texts as the engine of an exported bundle does: special tokens in them are plain characters.
+    """Return the tokenizer of the engines, for which special tokens in a text are plain characters.
 
     Raises:
         TokenizerError: if the tokenizer does more than putting special tokens before, between and after texts.
@@ -55,7 +55,7 @@ def reader(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
 
 
 def join(read: Tokenizer, max_tokens: int, *texts: str) -> EncodedInput:
-    """Return the ids of a text, or of two, between special tokens; too long, the longer of two is cut first.
+    """Encode one text or two with special tokens, truncating the longer first.
 
     Raises:
         InputError: if ``max_tokens`` leaves no room beside the special tokens.
@@ -76,7 +76,7 @@ def text_examples(
     *,
     max_tokens: int,
 ) -> list[Example]:
-    """Return an example for each text, or for each text with the one of ``pairs`` at the same place, and its label.
+    """Return an example for each text, or for each pair of texts, with its label.
 
     Raises:
         InputError: if there are not as many of each, or ``max_tokens`` leaves no room for text.
@@ -88,10 +88,10 @@ def text_examples(
 
 
 def same_length(**sequences: Sized) -> None:
-    """Make sure that as many are given of each.
+    """Check that sequences have the same length.
 
     Raises:
-        InputError: naming how many of each there are.
+        InputError: naming their lengths.
     """
     if len({len(values) for values in sequences.values()}) > 1:
         counts = ", ".join(f"{len(values)} {name}" for name, values in sequences.items())
@@ -99,7 +99,7 @@ def same_length(**sequences: Sized) -> None:
 
 
 def batches(examples: Sequence[Example], size: int, *, seed: int = 0) -> Iterator[Batch]:
-    """Yield batches of ``size`` examples of about the same length, without end: in each pass all, put together anew.
+    """Yield batches of ``size`` examples of similar length, without end, shuffled in each pass.
 
     Raises:
         InputError: if there are no examples, or ``size`` is less than 1.
@@ -116,7 +116,7 @@ def batches(examples: Sequence[Example], size: int, *, seed: int = 0) -> Iterato
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Put examples together.
+    """Put examples into a batch.
 
     Raises:
         InputError: if they have different numbers of rows.
@@ -133,6 +133,6 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """Return rows as (rows, longest), filled up on the right."""
+    """Return rows as a tensor (rows, longest), padded on the right."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])

@@ -1,6 +1,6 @@
 """Fine-tune a GPT for the tasks of Radford et al. (2018), sections 3.2 and 3.3.
 
-Every task is written as a text that begins with one new token and is judged at another, its last:
+Every task is a text from the token ``<start>`` to ``<extract>``, where the head reads:
 
 ===============  ==========================================================  ============
 task             rows of an example                                          form
@@ -11,10 +11,10 @@ similarity       ``<start> a <delimiter> b <extract>``, and b before a       sim
 multiple choice  ``<start> context <delimiter> answer <extract>``, for each  choice
 ===============  ==========================================================  ============
 
-The examples of the first two are made by :func:`~edgebert.training.examples.text_examples`. The new tokens stand in
-the tokenizer's template, so that what ``save_checkpoint`` writes with the task ``classify`` is exported as any other
-classifier, and its engine reads texts and pairs as they were trained on. Similarity and multiple choice read several
-rows for one result, which no engine does: they are for PyTorch, where :func:`logits` judges a batch.
+:func:`~edgebert.training.examples.text_examples` makes the examples of the first two. The new tokens are in the
+template of the tokenizer: ``save_checkpoint`` with the task ``classify`` writes an ordinary classifier, whose engine
+reads texts and pairs as in training. Similarity and multiple choice read several rows for one result, which no engine
+does: they are for PyTorch, with :func:`logits`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ START, DELIMITER, EXTRACT = MARKS = ("<start>", "<delimiter>", "<extract>")
 
 
 def text_form(head: nn.Module, states: Tensor, examples: int) -> Tensor:
-    """Take states (examples, dim) to logits (examples, labels)."""
+    """Map hidden states (examples, dim) to logits (examples, labels)."""
     logits: Tensor = head(states)
     return logits
 
 
 def similarity_form(head: nn.Module, states: Tensor, examples: int) -> Tensor:
-    """Take states (examples * 2, dim), of both orders, to logits (examples, labels) of their sum."""
+    """Map hidden states (examples * 2, dim) of both orders to logits (examples, labels) of their sum."""
     logits: Tensor = head(states.reshape(examples, 2, -1).sum(1))
     return logits
 
 
 def choice_form(head: nn.Module, states: Tensor, examples: int) -> Tensor:
-    """Take states (examples * choices, dim) to logits (examples, choices), by a head of one output."""
+    """Map hidden states (examples * choices, dim) to logits (examples, choices), by a head of one output."""
     logits: Tensor = head(states)
     return logits.reshape(examples, -1)
 
@@ -64,10 +64,10 @@ FORMS: dict[str, Form] = {"text": text_form, "similarity": similarity_form, "cho
 def new_head(
     folder: str | os.PathLike[str], outputs: int, *, seed: int = 0, allow_pickle: bool = False
 ) -> tuple[Gpt2Classifier, tokenizers.Tokenizer]:
-    """Return the decoder of a checkpoint with a linear layer that has learned nothing yet, and its tokenizer.
+    """Return the decoder of a checkpoint with an untrained head, and its tokenizer.
 
-    Both know the three new tokens, and the tokenizer puts them around texts. ``outputs`` is the number of labels, 1
-    for multiple choice.
+    Both have the three new tokens; the tokenizer puts them around texts. ``outputs`` is the number of labels, 1 for
+    multiple choice.
 
     Raises:
         CheckpointError: if the checkpoint is damaged, or no decoder.
@@ -90,12 +90,12 @@ def new_head(
 
 
 def add_tokens(
-    gpt2: Gpt2, tokenizer: tokenizers.Tokenizer, tokens: Sequence[str], *, seed: int = 0, deviation: float = 0.02
+    gpt2: Gpt2, tokenizer: tokenizers.Tokenizer, tokens: Sequence[str], *, seed: int = 0, std: float = 0.02
 ) -> tuple[Gpt2, tokenizers.Tokenizer]:
-    """Return the decoder and the tokenizer with special tokens more; those given stay as they are.
+    """Return copies of the decoder and the tokenizer with additional special tokens.
 
-    A new token gets a row of the table of embeddings, drawn as BERT and GPT-2 draw it, also where the table has
-    spare rows. A token that the tokenizer has already keeps its row.
+    A new token gets a new row of the token embedding, also where there are unused rows. A token that the tokenizer has
+    keeps its row.
     """
     tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
     new = [token for token in tokens if tokenizer.token_to_id(token) is None]
@@ -104,7 +104,7 @@ def add_tokens(
     rows = max([gpt2.config.vocab_size, *(id + 1 for id in ids)])
     state = dict(gpt2.state_dict())
     table = state["token_embedding.weight"]
-    drawn = torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed)) * deviation
+    drawn = torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed)) * std
     state["token_embedding.weight"] = torch.cat([table, table.new_zeros(rows - len(table), table.shape[1])])
     state["token_embedding.weight"][ids] = drawn.to(table)
     larger = Gpt2(dataclasses.replace(gpt2.config, vocab_size=rows))
@@ -120,7 +120,7 @@ def similarity_examples(
     *,
     max_tokens: int,
 ) -> list[Example]:
-    """Return an example of two rows for each two texts, which have no order of their own: both orders.
+    """Return an example of two rows for each two texts: both orders.
 
     Raises:
         InputError: if there are not as many of each, or ``max_tokens`` leaves no room for text.
@@ -141,9 +141,9 @@ def choice_examples(
     *,
     max_tokens: int,
 ) -> list[Example]:
-    """Return an example for each context, with a question behind it where there is one: a row for each choice.
+    """Return an example for each context, with a row for each choice.
 
-    A label is the number of the choice that is right.
+    A label is the number of the right choice. A question stands at the end of its context.
 
     Raises:
         InputError: if there are not as many of each, a label is the number of no choice, or ``max_tokens`` leaves no
@@ -160,9 +160,9 @@ def choice_examples(
 
 
 def finetuning_loss(model: Gpt2Classifier, batch: Batch, *, form: str = "text", weight: float = 0.5) -> Loss:
-    """Return the loss of the task plus ``weight`` times that of the language model on the same tokens.
+    """Return the loss of the task plus ``weight`` times the language-model loss on the same tokens.
 
-    ``form`` is one of ``FORMS``; ``functools.partial`` gives ``train`` another than the first.
+    ``form`` is one of ``FORMS``; ``functools.partial`` sets it for ``train``.
     """
     labels = batch.labels[:, 0]
     mean = fine_tuning_loss(model, batch.input_ids, batch.attention_mask, labels, weight, FORMS[form])

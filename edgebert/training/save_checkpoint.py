@@ -45,11 +45,10 @@ def save_checkpoint(
 ) -> Path:
     """Write config.json, model.safetensors and tokenizer.json to ``folder``, and return it.
 
-    ``model_type`` and ``task`` decide what the tensors are called; a model with both heads of BERT's pre-training is
-    saved with both, and opens for either task. To the sizes in config.json ``config`` is added: the ``architectures``
-    at least. With a ``target_tokenizer`` the files are source_tokenizer.json and target_tokenizer.json. ``files`` are
-    further ones by their names, a text or what is to be JSON. ``half`` stores the weights as float16, in half the
-    bytes. A checkpoint that was in the folder is replaced, and only by one that is complete and opens.
+    ``model_type`` and ``task`` decide the names of the tensors. A model with both pre-training heads of BERT opens for
+    either task. ``config`` adds keys to config.json, at least ``architectures``. With a ``target_tokenizer`` the files
+    are source_tokenizer.json and target_tokenizer.json. ``files`` adds files by name, with a text or JSON content.
+    ``half`` stores the weights as float16. An existing checkpoint is replaced only by one that is complete and opens.
 
     Raises:
         CheckpointError: if it does not open, as when the tokenizer has more tokens than the model.
@@ -79,7 +78,7 @@ def save_checkpoint(
 
 
 def publish(model: Reference | BertPreTraining, model_type: str, task: str) -> dict[str, Tensor]:
-    """Return the tensors of a model, with all of its heads, by their published names.
+    """Return the tensors of a model and its heads by published name.
 
     Raises:
         InputError: if models of this type do not have all of them.
@@ -98,10 +97,10 @@ def publish(model: Reference | BertPreTraining, model_type: str, task: str) -> d
 
 
 def describe(model: Reference | BertPreTraining, model_type: str) -> dict[str, Any]:
-    """Return what config.json says of the model's sizes.
+    """Return the sizes of a model as config.json has them.
 
     Raises:
-        InputError: if that is not all that the model is.
+        InputError: if models of this type cannot have this configuration.
     """
     kind = MODEL_TYPES[model_type]
     config: Any = getattr(model, kind.family, model).config
@@ -125,7 +124,7 @@ def describe(model: Reference | BertPreTraining, model_type: str) -> dict[str, A
 
 
 def describe_tables(config: Seq2SeqConfig, model_type: str) -> dict[str, Any]:
-    """Return what config.json says of the tables of embeddings."""
+    """Return the keys of config.json about shared token embeddings."""
     said = {"is_encoder_decoder": True, "tie_word_embeddings": config.tied_head}
     if "share_encoder_decoder_embeddings" not in MODEL_TYPES[model_type].required:
         said["share_encoder_decoder_embeddings"] = config.decoder_vocab_size is None
@@ -133,7 +132,7 @@ def describe_tables(config: Seq2SeqConfig, model_type: str) -> dict[str, Any]:
 
 
 def replace(folder: Path, new: Path, old: Path) -> None:
-    """Move ``new`` to ``folder``, and what was there to ``old``."""
+    """Move ``new`` to ``folder``, and the former content to ``old``."""
     there = folder.exists()
     if there:
         os.rename(folder, old)

@@ -54,8 +54,8 @@ def remove(name: str) -> Change:
 
 def config(*missing: str, **changed: Any) -> Change:
     """Return a change of config.json."""
-    kept = {key: value for key, value in {**CONFIG, **changed}.items() if key not in missing}
-    return write("config.json", json.dumps(kept))
+    remaining = {key: value for key, value in {**CONFIG, **changed}.items() if key not in missing}
+    return write("config.json", json.dumps(remaining))
 
 
 def tensors(change: Callable[[dict[str, Tensor]], object]) -> Change:

@@ -30,11 +30,11 @@ def save(folder: Path, model: Any, **options: Any) -> Path:
 
 def test_a_saved_model_opens_again(tmp_path: Path) -> None:
     model = tiny_model(CONFIG)
-    found = open_checkpoint(save(tmp_path / "new", model))
-    assert (found.task, found.family, found.model_type, found.config) == ("embed", "elmo", "elmo", CONFIG)
-    assert (found.max_tokens, found.default_tokens, found.pooling, found.head) == (33, 33, None, None)
-    assert (found.ignored, found.notes) == ((), ())
-    reopened = found.load_model()
+    actual = open_checkpoint(save(tmp_path / "new", model))
+    assert (actual.task, actual.family, actual.model_type, actual.config) == ("embed", "elmo", "elmo", CONFIG)
+    assert (actual.max_tokens, actual.default_tokens, actual.pooling, actual.head) == (33, 33, None, None)
+    assert (actual.ignored, actual.notes) == ((), ())
+    reopened = actual.load_model()
     assert isinstance(reopened, Elmo)
     assert not reopened.training
     assert reopened.state_dict().keys() == model.state_dict().keys()
@@ -64,8 +64,8 @@ def test_half_precision_and_prefixes(tmp_path: Path) -> None:
     folder = save(tmp_path / "half", model, half=True)
     file = folder / "model.safetensors"
     save_file({f"module.elmo.{name}": tensor for name, tensor in load_file(file).items()}, file)
-    found = open_checkpoint(folder).load_model().state_dict()
-    assert all(torch.equal(found[name], tensor.half().float()) for name, tensor in model.state_dict().items())
+    actual = open_checkpoint(folder).load_model().state_dict()
+    assert all(torch.equal(actual[name], tensor.half().float()) for name, tensor in model.state_dict().items())
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -71,9 +71,9 @@ LAYOUTS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
 def test_layouts(tmp_path: Path, layout: str) -> None:
     expected = open_checkpoint(write(tmp_path / "plain")).load_model().state_dict()
     checkpoint = open_checkpoint(rewrite(write(tmp_path / "other"), LAYOUTS[layout]))
-    found = checkpoint.load_model().state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    actual = checkpoint.load_model().state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert (checkpoint.ignored, checkpoint.notes) == ((), ())
 
 
@@ -86,8 +86,8 @@ def test_shards_and_pickles(tmp_path: Path) -> None:
     torch.save(tensors, tmp_path / "one" / "pytorch_model.bin")
     (tmp_path / "one" / "model.safetensors").unlink()
     for checkpoint in (sharded, open_checkpoint(tmp_path / "one", allow_pickle=True)):
-        found = checkpoint.load_model().state_dict()
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        actual = checkpoint.load_model().state_dict()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
@@ -284,5 +284,5 @@ def test_greedy_text_of_transformers_varies(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for prompt in ("the cat", "sing", "12"):
         ids = tokenizer(prompt, return_tensors="pt")
-        found = theirs.generate(**ids, do_sample=False, max_new_tokens=32, pad_token_id=END)[0]
-        assert len(set(found.tolist())) > 10
+        actual = theirs.generate(**ids, do_sample=False, max_new_tokens=32, pad_token_id=END)[0]
+        assert len(set(actual.tolist())) > 10

@@ -73,9 +73,9 @@ def test_encoder_is_that_of_transformers(real: Real, name: str) -> None:
     assert not loaded.missing_keys
     checkpoint = open_checkpoint(folder, task="embed", allow_pickle=True)
     ids, mask, types = example(name, folder, checkpoint)
-    found, expected = checkpoint.load_model()(ids, mask, types), reference(ids, mask, types).last_hidden_state
+    actual, expected = checkpoint.load_model()(ids, mask, types), reference(ids, mask, types).last_hidden_state
     real_tokens = mask.bool()
-    assert (found - expected)[real_tokens].abs().max() < 1e-5 * expected[real_tokens].abs().max()
+    assert (actual - expected)[real_tokens].abs().max() < 1e-5 * expected[real_tokens].abs().max()
 
 
 TASKS = {
@@ -110,12 +110,12 @@ def test_both_heads_of_pre_training(real: Real) -> None:
     ids, mask, types = example("rxnfp-pretrained", folder, words)
     expected = reference(ids, mask, types)
     chosen = mask.flatten().nonzero()[:, 0]
-    found = headed(words)(ids, mask, types, chosen)
-    wanted = expected.prediction_logits.flatten(0, 1)[chosen]
-    assert isinstance(found, Tensor)
-    assert (found - wanted).abs().max() < 1e-5 * wanted.abs().max()
-    wanted = expected.seq_relationship_logits
-    assert (headed(pairs)(ids, mask, types) - wanted).abs().max() < 1e-5 * wanted.abs().max()
+    actual = headed(words)(ids, mask, types, chosen)
+    target = expected.prediction_logits.flatten(0, 1)[chosen]
+    assert isinstance(actual, Tensor)
+    assert (actual - target).abs().max() < 1e-5 * target.abs().max()
+    target = expected.seq_relationship_logits
+    assert (headed(pairs)(ids, mask, types) - target).abs().max() < 1e-5 * target.abs().max()
 
 
 @torch.no_grad()

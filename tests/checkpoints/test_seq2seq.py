@@ -72,9 +72,9 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], Callable[[Tensors], Tensors]]] = {
 def test_layouts(tmp_path: Path, kind: str, layout: str) -> None:
     expected = open_checkpoint(write(tmp_path / "plain", kind)).load_model().state_dict()
     checkpoint = open_checkpoint(rewrite(write(tmp_path / "other", kind), LAYOUTS[layout][1]))
-    found = checkpoint.load_model().state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    actual = checkpoint.load_model().state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert (checkpoint.ignored, checkpoint.notes) == ((), ())
 
 
@@ -87,8 +87,8 @@ def test_shards_and_pickles(tmp_path: Path, kind: str) -> None:
     torch.save(theirs.state_dict(), tmp_path / "one" / "pytorch_model.bin")  # with every name of the table
     (tmp_path / "one" / "model.safetensors").unlink()
     for checkpoint in (sharded, open_checkpoint(tmp_path / "one", allow_pickle=True)):
-        found = checkpoint.load_model().state_dict()
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        actual = checkpoint.load_model().state_dict()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 SAVED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -52,8 +52,8 @@ def alone(reference: Any, ids: Tensor, mask: Tensor, types: Tensor) -> list[Any]
     """Run each row through the reference without its padding; None for a row of nothing else."""
     outputs: list[Any] = []
     for row, real in enumerate(mask.bool()):
-        kept = (ids[row, real][None], torch.ones_like(ids[row, real])[None], types[row, real][None])
-        outputs.append(reference(*kept) if real.any() else None)
+        remaining = (ids[row, real][None], torch.ones_like(ids[row, real])[None], types[row, real][None])
+        outputs.append(reference(*remaining) if real.any() else None)
     return outputs
 
 
@@ -113,9 +113,9 @@ def test_mask_and_segments_keep_their_places(model: Bert, reference: transformer
     ids, types = random_ids(mask)
     plain = model(ids, mask, torch.zeros_like(types))
     for changed in ((ids, mask, types), (ids, torch.tensor([[1, 1, 1, 0]]), torch.zeros_like(types))):
-        found, real = model(*changed), changed[1].bool()
-        assert relative(found[real], reference(*changed).last_hidden_state[real]) < 1e-5
-        assert relative(found[real], plain[real]) > 1e-3
+        actual, real = model(*changed), changed[1].bool()
+        assert relative(actual[real], reference(*changed).last_hidden_state[real]) < 1e-5
+        assert relative(actual[real], plain[real]) > 1e-3
 
 
 def formula(
@@ -141,10 +141,10 @@ def formula(
 def test_sentence_vectors(model: Bert, pooling: str, normalize: bool, mask: list[list[int]]) -> None:
     masks = torch.tensor(mask)
     ids, types = random_ids(masks)
-    found = SentenceEncoder(model, pooling, normalize)(ids, masks, types)
+    actual = SentenceEncoder(model, pooling, normalize)(ids, masks, types)
     expected = formula(model(ids, masks, types).numpy(), masks.numpy(), pooling, normalize)
-    assert relative(found, torch.from_numpy(expected).float()) < 1e-5
-    assert found.dtype == torch.float32
+    assert relative(actual, torch.from_numpy(expected).float()) < 1e-5
+    assert actual.dtype == torch.float32
 
 
 def test_unknown_pooling_is_refused(model: Bert) -> None:

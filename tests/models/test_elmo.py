@@ -46,7 +46,7 @@ def packed(elmo: Elmo, rows: list[Tensor]) -> list[list[Tensor]]:
     size = elmo.config.direction_size
     tokens = [elmo.token_embedding.weight[row] for row in rows]
     sides = [tokens, tokens]
-    layers = [[torch.cat(both, dim=1) for both in zip(*sides, strict=True)]]
+    layers = [[torch.cat(pair, dim=1) for pair in zip(*sides, strict=True)]]
     for number in range(elmo.config.num_hidden_layers):
         state = elmo.layers[number].state_dict()
         lstm = nn.LSTM(size, size, bidirectional=True)
@@ -57,9 +57,9 @@ def packed(elmo: Elmo, rows: list[Tensor]) -> list[list[Tensor]]:
         read = [rnn.unpack_sequence(lstm(rnn.pack_sequence(side, enforce_sorted=False))[0]) for side in sides]
         halves = [[whole[:, :size] for whole in read[0]], [whole[:, size:] for whole in read[1]]]
         if number:
-            halves = [[new + old for new, old in zip(*both, strict=True)] for both in zip(halves, sides, strict=True)]
+            halves = [[new + old for new, old in zip(*pair, strict=True)] for pair in zip(halves, sides, strict=True)]
         sides = halves
-        layers.append([torch.cat(both, dim=1) for both in zip(*sides, strict=True)])
+        layers.append([torch.cat(pair, dim=1) for pair in zip(*sides, strict=True)])
     return layers
 
 
@@ -77,13 +77,13 @@ def expected(elmo: Elmo, rows: list[Tensor]) -> list[Tensor]:
 def test_lstms_of_pytorch(pattern: str, layers: int) -> None:
     elmo, mask = made(num_hidden_layers=layers), torch.tensor(PATTERNS[pattern])
     ids, real = random_ids(mask), mask.bool()
-    found = elmo(ids, mask)
-    assert found.shape == (*mask.shape, 24)
+    actual = elmo(ids, mask)
+    assert actual.shape == (*mask.shape, 24)
     there = [row for row in range(len(mask)) if real[row].any()]
-    wanted = expected(elmo, [ids[row, real[row]] for row in there])
-    for row, vectors in zip(there, wanted, strict=True):
-        assert relative(found[row, real[row]], vectors) < 1e-5
-    assert torch.equal(found[~real], torch.zeros_like(found[~real]))
+    target = expected(elmo, [ids[row, real[row]] for row in there])
+    for row, vectors in zip(there, target, strict=True):
+        assert relative(actual[row, real[row]], vectors) < 1e-5
+    assert torch.equal(actual[~real], torch.zeros_like(actual[~real]))
     assert torch.isfinite(elmo.encode(ids, real)).all()
 
 
@@ -96,19 +96,19 @@ def test_padding_does_not_matter_wherever_it_stands(data: st.DataObject) -> None
     elmo, real, seed = made(), mask.bool(), data.draw(st.integers(0, 9))
     ids = random_ids(mask, seed)
     with torch.no_grad():
-        found = elmo(ids, mask)
+        actual = elmo(ids, mask)
         # Any id may stand at padding.
-        assert torch.equal(elmo(torch.where(real, ids, random_ids(mask, seed + 10)), mask), found)
+        assert torch.equal(elmo(torch.where(real, ids, random_ids(mask, seed + 10)), mask), actual)
         for row in range(batch):
             if real[row].any():
                 alone = ids[row, real[row]][None]
-                assert relative(found[row, real[row]], elmo(alone, torch.ones_like(alone))[0]) < 1e-5
+                assert relative(actual[row, real[row]], elmo(alone, torch.ones_like(alone))[0]) < 1e-5
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))
 def test_real_tokens_come_to_the_front_in_order(pattern: list[list[bool]]) -> None:
     for places, row in zip(front_positions(torch.tensor(pattern)).tolist(), pattern, strict=True):
-        order = [place for wanted in (True, False) for place, real in enumerate(row) if real == wanted]
+        order = [place for expected in (True, False) for place, real in enumerate(row) if real == expected]
         assert [order[place] for place in places] == list(range(5))
 
 
@@ -126,12 +126,12 @@ def test_only_the_rows_asked_for() -> None:
 def test_pooling_is_that_of_the_vectors(pooling: str) -> None:
     elmo, mask = made(), torch.tensor([*PATTERNS["holes"], [0, 0, 0, 0]])
     ids = random_ids(mask)
-    found = SentenceEncoder(elmo, pooling, normalize=False)(ids, mask)
+    actual = SentenceEncoder(elmo, pooling, normalize=False)(ids, mask)
     for row in range(3):
         (vectors,) = expected(elmo, [ids[row, mask[row].bool()]])
         choices = {"cls": vectors[0], "last": vectors[-1], "mean": vectors.mean(0), "max": vectors.amax(0)}
-        assert relative(found[row], choices[pooling]) < 1e-5
-    assert not found[3].any()
+        assert relative(actual[row], choices[pooling]) < 1e-5
+    assert not actual[3].any()
 
 
 @torch.no_grad()
@@ -139,14 +139,14 @@ def test_no_direction_knows_what_it_predicts() -> None:
     """Nothing behind a token changes what is read forwards up to it, and nothing before it what is read backwards."""
     elmo, lengths = made(), torch.tensor([8], dtype=torch.int32)
     ids = torch.arange(8)[:, None]
-    other = ids.clone()
-    other[4] = 30
-    for one, two in zip(*(elmo.read(row, lengths)[0] for row in (ids, other)), strict=True):
-        assert torch.equal(one[:4], two[:4])
-        assert not torch.isclose(one[4:], two[4:]).all()
-    for one, two in zip(*(elmo.read(row, lengths)[1] for row in (ids, other)), strict=True):
-        assert torch.equal(one[5:], two[5:])
-        assert not torch.isclose(one[:5], two[:5]).all()
+    second = ids.clone()
+    second[4] = 30
+    for first, changed in zip(*(elmo.read(row, lengths)[0] for row in (ids, second)), strict=True):
+        assert torch.equal(first[:4], changed[:4])
+        assert not torch.isclose(first[4:], changed[4:]).all()
+    for first, changed in zip(*(elmo.read(row, lengths)[1] for row in (ids, second)), strict=True):
+        assert torch.equal(first[5:], changed[5:])
+        assert not torch.isclose(first[:5], changed[:5]).all()
 
 
 @torch.no_grad()
@@ -269,5 +269,5 @@ def test_sizes_are_those_of_the_tensors() -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in Elmo(ElmoConfig(**SIZES)).state_dict().items()}
     gates = {"weight_ih_l0": (48, 12), "weight_hh_l0": (48, 12), "bias_ih_l0": (48,), "bias_hh_l0": (48,)}
     lstms = [f"layers.{number}.{way}" for number in range(3) for way in ("forwards", "backwards")]
-    wanted = {f"{lstm}.{name}": shape for lstm in lstms for name, shape in gates.items()}
-    assert shapes == {"token_embedding.weight": (37, 12), "mix.weight": (4,), "mix.scale": (1,), **wanted}
+    expected = {f"{lstm}.{name}": shape for lstm in lstms for name, shape in gates.items()}
+    assert shapes == {"token_embedding.weight": (37, 12), "mix.weight": (4,), "mix.scale": (1,), **expected}

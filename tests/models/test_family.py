@@ -56,9 +56,9 @@ def expected_of(theirs: Any, output: str, inputs: dict[str, Tensor]) -> list[Ten
     """Return the outputs of transformers for one row without padding."""
     if type(theirs).__name__.endswith("MultipleChoice"):
         inputs = {name: value[:, None] for name, value in inputs.items()}
-    found = theirs(**inputs)
+    actual = theirs(**inputs)
     names = ["start_logits", "end_logits"] if type(theirs).__name__.endswith("QuestionAnswering") else [output]
-    return [found[name][0] for name in names]
+    return [actual[name][0] for name in names]
 
 
 @torch.no_grad()
@@ -68,8 +68,8 @@ def assert_equal(model: HeadedBert, theirs: Any, output: str, mask: Tensor) -> N
     ids, types = random_ids(mask)
     real = mask.bool()
     chosen = torch.arange(mask.numel())[real.flatten()].flip(0) if reads == "chosen" else None
-    found = model(ids, mask, None if kind == "distilbert" else types, chosen)
-    parts = [*found] if isinstance(found, tuple) else [found]
+    actual = model(ids, mask, None if kind == "distilbert" else types, chosen)
+    parts = [*actual] if isinstance(actual, tuple) else [actual]
     for part in parts:
         assert part.isfinite().all()
     if chosen is not None:  # back to (batch, seq, vocab)
@@ -79,18 +79,18 @@ def assert_equal(model: HeadedBert, theirs: Any, output: str, mask: Tensor) -> N
     if model.head.config.binary:
         assert not parts[0][..., 0].any()
         parts = [parts[0][..., 1]]
-    ours, wanted = [], []
+    ours, target = [], []
     for row in range(len(mask)):
-        kept = (ids[row, real[row]][None], torch.ones_like(ids[row, real[row]])[None], types[row, real[row]][None])
+        remaining = (ids[row, real[row]][None], torch.ones_like(ids[row, real[row]])[None], types[row, real[row]][None])
         if not real[row].any():
             continue
-        for part, expected in zip(parts, expected_of(theirs, output, inputs_of(kind, *kept)), strict=True):
+        for part, expected in zip(parts, expected_of(theirs, output, inputs_of(kind, *remaining)), strict=True):
             ours.append(part[row] if reads == "first" else part[row, real[row]])
             assert ours[-1].shape == expected.shape
-            wanted.append(expected)
-    if wanted:
-        found, expected = torch.cat([part.flatten() for part in ours]), torch.cat([part.flatten() for part in wanted])
-        assert (found - expected).abs().max() <= 1e-5 * expected.abs().max().clamp(min=0.5)  # logits are near 1
+            target.append(expected)
+    if target:
+        actual, expected = torch.cat([part.flatten() for part in ours]), torch.cat([part.flatten() for part in target])
+        assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max().clamp(min=0.5)  # logits are near 1
 
 
 @pytest.mark.parametrize(("kind", "task", "ending", "output"), HEADED)
@@ -141,8 +141,8 @@ def test_encoders(tmp_path: Path, kind: str) -> None:
         for row, real in enumerate(mask.bool()):
             assert not hidden[row, ~real].any()
             if real.any():
-                kept = (ids[row, real][None], torch.ones_like(ids[row, real])[None], types[row, real][None])
-                expected = theirs(**inputs_of(kind, *kept)).last_hidden_state[0]
+                remaining = (ids[row, real][None], torch.ones_like(ids[row, real])[None], types[row, real][None])
+                expected = theirs(**inputs_of(kind, *remaining)).last_hidden_state[0]
                 assert relative(hidden[row, real], expected) < 1e-5
 
 
@@ -236,8 +236,8 @@ def test_prefixes(tmp_path: Path, kind: str) -> None:
     )
     for prefix in (own, "module.", f"module.{own}"):
         save_file({prefix + name: tensor for name, tensor in stored.items()}, file)
-        found = open_checkpoint(tmp_path).load_model().state_dict()
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        actual = open_checkpoint(tmp_path).load_model().state_dict()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
@@ -256,8 +256,8 @@ def test_head_on_the_mean_of_all_tokens(tmp_path: Path, kind: str) -> None:
     assert (checkpoint.task, checkpoint.labels) == ("classify", ("LABEL_0", "LABEL_1", "LABEL_2"))
     model, mask = checkpoint.load_model(), torch.tensor(PATTERNS["holes"])
     ids, types = random_ids(mask)
-    found = model(ids, mask, None if kind == "distilbert" else types)
+    actual = model(ids, mask, None if kind == "distilbert" else types)
     for row, real in enumerate(mask.bool()):
-        kept = (ids[row, real][None], mask[row, real][None], types[row, real][None])
-        hidden = encoder(**inputs_of(kind, *kept)).last_hidden_state[0]
-        assert relative(found[row], hidden.mean(0) @ weight.T + bias) < 1e-5
+        remaining = (ids[row, real][None], mask[row, real][None], types[row, real][None])
+        hidden = encoder(**inputs_of(kind, *remaining)).last_hidden_state[0]
+        assert relative(actual[row], hidden.mean(0) @ weight.T + bias) < 1e-5

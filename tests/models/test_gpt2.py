@@ -71,20 +71,20 @@ def test_logits_of_transformers(tmp_path: Path, case: str) -> None:
     for pattern in PATTERNS.values():
         mask = torch.tensor(pattern)
         ids, real = random_ids(mask), mask.bool()
-        found = logits(model, ids, mask)
-        assert torch.isfinite(found).all()
-        assert relative(found[real], expected(theirs, ids, mask)[real]) < 1e-5
+        actual = logits(model, ids, mask)
+        assert torch.isfinite(actual).all()
+        assert relative(actual[real], expected(theirs, ids, mask)[real]) < 1e-5
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_row_by_itself(tmp_path: Path, pattern: str) -> None:
     model, mask = ours(tmp_path, randomized()), torch.tensor(PATTERNS[pattern])
     ids = random_ids(mask)
-    found = logits(model, ids, mask)
+    actual = logits(model, ids, mask)
     for row, real in enumerate(mask.bool()):
         if real.any():
             alone = ids[row, real][None]
-            assert relative(found[row, real], logits(model, alone, torch.ones_like(alone))[0]) < 1e-5
+            assert relative(actual[row, real], logits(model, alone, torch.ones_like(alone))[0]) < 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -100,25 +100,25 @@ def test_any_cut_gives_the_same(model: Gpt2LanguageModel, data: st.DataObject) -
     mask = torch.tensor(data.draw(rows))
     cuts = sorted(data.draw(st.sets(st.integers(1, total - 1)))) if total > 1 else []
     ids, real = random_ids(mask, data.draw(st.integers(0, 9))), mask.bool()
-    found = logits(model, ids, mask, cuts)
-    assert torch.isfinite(found).all()
-    assert relative(found, logits(model, ids, mask)) < 1e-5
-    assert relative(found[real], expected(randomized(), ids, mask)[real]) < 1e-5
+    actual = logits(model, ids, mask, cuts)
+    assert torch.isfinite(actual).all()
+    assert relative(actual, logits(model, ids, mask)) < 1e-5
+    assert relative(actual[real], expected(randomized(), ids, mask)[real]) < 1e-5
 
 
 def test_only_the_rows_asked_for(model: Gpt2LanguageModel) -> None:
     mask = torch.tensor(PATTERNS["left"])
     ids, rows = random_ids(mask), torch.tensor([11, 2, 2])
     with torch.no_grad():
-        found, _ = model(ids, mask, rows, model.gpt2.empty_past(3))
-    assert relative(found, logits(model, ids, mask).flatten(0, 1)[rows]) < 1e-6
+        actual, _ = model(ids, mask, rows, model.gpt2.empty_past(3))
+    assert relative(actual, logits(model, ids, mask).flatten(0, 1)[rows]) < 1e-6
 
 
 def test_past_does_not_see_the_future(model: Gpt2LanguageModel) -> None:
     ids = random_ids(torch.ones(1, 8, dtype=torch.int64))
-    other = torch.cat([ids[:, :5], ids[:, 5:].flip(1)], dim=1)
+    second = torch.cat([ids[:, :5], ids[:, 5:].flip(1)], dim=1)
     mask = torch.ones_like(ids)
-    assert torch.equal(logits(model, ids, mask)[:, :5], logits(model, other, mask)[:, :5])
+    assert torch.equal(logits(model, ids, mask)[:, :5], logits(model, second, mask)[:, :5])
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -130,11 +130,11 @@ def test_classifier_of_transformers(tmp_path: Path, pattern: str) -> None:
     classifier = checkpoint.load_model()
     assert isinstance(classifier, Gpt2Classifier)
     ids, there = random_ids(mask), mask.bool().any(1)
-    found = classifier(ids, mask)
-    assert torch.isfinite(found).all()
-    assert relative(found[there], expected(theirs, ids, mask)[there]) < 1e-5
+    actual = classifier(ids, mask)
+    assert torch.isfinite(actual).all()
+    assert relative(actual[there], expected(theirs, ids, mask)[there]) < 1e-5
     # Any id may stand at padding, that of the last token too.
-    assert torch.equal(classifier(torch.where(mask.bool(), ids, 5), mask)[there], found[there])
+    assert torch.equal(classifier(torch.where(mask.bool(), ids, 5), mask)[there], actual[there])
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
@@ -149,16 +149,16 @@ def test_fine_tuning_loss(tmp_path: Path, pattern: str, weight: float) -> None:
     assert isinstance(model, Gpt2Classifier)
     mask = torch.tensor(PATTERNS[pattern])
     ids, labels = random_ids(mask), torch.arange(len(mask)) % 4
-    given = {"attention_mask": mask, "position_ids": positions(mask)}
-    first = functional.cross_entropy(classifier(ids, **given).logits, labels)
+    inputs = {"attention_mask": mask, "position_ids": positions(mask)}
+    first = functional.cross_entropy(classifier(ids, **inputs).logits, labels)
     # A token whose predecessor is padding has nothing to be guessed from.
     targets = ids.masked_fill(mask == 0, -100)
     targets[:, 1:][mask[:, :-1] == 0] = -100
-    wanted = first + weight * language(ids, labels=targets, **given).loss
-    found = fine_tuning_loss(model, ids, mask, labels, weight)
-    assert relative(found.detach()[None], wanted.detach()[None]) < 1e-5
-    (gradient,) = torch.autograd.grad(found, [model.gpt2.token_embedding.weight])
-    assert relative(gradient, torch.autograd.grad(wanted, [classifier.transformer.wte.weight])[0]) < 1e-4
+    expected = first + weight * language(ids, labels=targets, **inputs).loss
+    actual = fine_tuning_loss(model, ids, mask, labels, weight)
+    assert relative(actual.detach()[None], expected.detach()[None]) < 1e-5
+    (gradient,) = torch.autograd.grad(actual, [model.gpt2.token_embedding.weight])
+    assert relative(gradient, torch.autograd.grad(expected, [classifier.transformer.wte.weight])[0]) < 1e-4
     randomized.cache_clear()
 
 
@@ -194,8 +194,8 @@ def test_keys_that_may_be_missing(tmp_path: Path) -> None:
     theirs = randomized(n_inner=None)
     data = json.loads((save(theirs, tmp_path) / "config.json").read_text())
     usual = ("n_inner", "activation_function", "layer_norm_epsilon", "scale_attn_weights", "n_positions")
-    kept = {key: value for key, value in data.items() if key not in usual}
-    (tmp_path / "config.json").write_text(json.dumps({**kept, "n_ctx": SIZES["n_positions"]}))
+    remaining = {key: value for key, value in data.items() if key not in usual}
+    (tmp_path / "config.json").write_text(json.dumps({**remaining, "n_ctx": SIZES["n_positions"]}))
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.config == Gpt2Config(
         vocab_size=53,

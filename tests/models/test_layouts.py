@@ -21,9 +21,9 @@ from edgebert.models.bert.model import Bert, BertConfig
 from tests.models.tiny_bert import SIZES, randomized, save
 
 
-def same(model: Reference, other: Reference) -> bool:
+def same(model: Reference, second: Reference) -> bool:
     """Say whether two models have the same weights, bit for bit."""
-    ours, theirs = model.state_dict(), other.state_dict()
+    ours, theirs = model.state_dict(), second.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -173,9 +173,9 @@ def test_folder_that_does_not_say_how_to_pool(folder: Path) -> None:
     assert (checkpoint.max_tokens, checkpoint.default_tokens) == (19, 19)
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(7, 7), (19, 19), (1000, 19), (10**30, 19), (1e30, 19)])
-def test_length_of_the_tokenizer(copy: Path, asked: float, expected: int) -> None:
-    (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": asked, "do_lower_case": True}))
+@pytest.mark.parametrize(("query", "expected"), [(7, 7), (19, 19), (1000, 19), (10**30, 19), (1e30, 19)])
+def test_length_of_the_tokenizer(copy: Path, query: float, expected: int) -> None:
+    (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": query, "do_lower_case": True}))
     checkpoint = open_checkpoint(copy)
     assert checkpoint.default_tokens == expected
-    assert len(checkpoint.notes) == (asked == 1000)
+    assert len(checkpoint.notes) == (query == 1000)

@@ -60,8 +60,8 @@ def stepwise(model: Seq2Seq, ids: Tensor, mask: Tensor, target_ids: Tensor) -> T
 def expected(theirs: Any, ids: Tensor, mask: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Return the states (source, dim) and logits (target, vocab) of one row, without the padding of its source."""
     real = ids[mask.bool()][None]
-    found = theirs(input_ids=real, attention_mask=torch.ones_like(real), decoder_input_ids=target_ids[None])
-    return found.encoder_last_hidden_state[0], found.logits[0]
+    actual = theirs(input_ids=real, attention_mask=torch.ones_like(real), decoder_input_ids=target_ids[None])
+    return actual.encoder_last_hidden_state[0], actual.logits[0]
 
 
 @pytest.mark.parametrize("case", VARIANTS)
@@ -79,9 +79,9 @@ def test_states_and_logits_of_transformers(tmp_path: Path, case: str) -> None:
         assert torch.isfinite(logits).all()
         for row in range(len(mask)):
             if real[row].any():
-                wanted = expected(theirs, ids[row], mask[row], target_ids[row])
-                assert relative(states[row, real[row]], wanted[0]) < 1e-5
-                assert relative(logits[row], wanted[1]) < 1e-5
+                target = expected(theirs, ids[row], mask[row], target_ids[row])
+                assert relative(states[row, real[row]], target[0]) < 1e-5
+                assert relative(logits[row], target[1]) < 1e-5
 
 
 def test_variants_differ() -> None:
@@ -90,9 +90,9 @@ def test_variants_differ() -> None:
     logits = [expected(randomized(k, **c), ids[0], torch.ones(7), target_ids[0])[1] for k, c in VARIANTS.values()]
     same = {
         frozenset((first, second))
-        for first, one in zip(VARIANTS, logits, strict=True)
-        for second, other in zip(VARIANTS, logits, strict=True)
-        if first != second and one.shape == other.shape and relative(one, other) < 1e-4
+        for first, item in zip(VARIANTS, logits, strict=True)
+        for second, alternative in zip(VARIANTS, logits, strict=True)
+        if first != second and item.shape == alternative.shape and relative(item, alternative) < 1e-4
     }
     usual = {"marian", "gelu marian"}, {"gelu_new marian", "gelu_pytorch_tanh marian"}, {"silu marian", "swish marian"}
     assert same == {frozenset(names) for names in usual}
@@ -105,11 +105,11 @@ def test_token_by_token(tmp_path: Path, kind: str, pattern: str, width: int) -> 
     """Several targets share the keys and values of one source."""
     model, mask = ours(tmp_path, randomized(kind, decoder_vocab_size=53)), torch.tensor(PATTERNS[pattern])
     ids, target_ids = random_ids(mask), targets(19, len(mask) * width)
-    found = stepwise(model, ids, mask, target_ids)
-    assert torch.isfinite(found).all()
+    actual = stepwise(model, ids, mask, target_ids)
+    assert torch.isfinite(actual).all()
     repeated = [tensor.repeat_interleave(width, dim=0) for tensor in (ids, mask)]
     with torch.no_grad():
-        assert relative(found, model(*repeated, target_ids, torch.ones_like(target_ids))) < 1e-5
+        assert relative(actual, model(*repeated, target_ids, torch.ones_like(target_ids))) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,22 +119,22 @@ def test_targets_of_different_lengths(tmp_path: Path, kind: str) -> None:
     ids, target_ids = random_ids(mask), targets(6, 3)
     target_mask = torch.tensor([[1] * length + [0] * (6 - length) for length in lengths])
     with torch.no_grad():
-        found = model(ids, mask, target_ids, target_mask)
-        assert torch.isfinite(found).all()
+        actual = model(ids, mask, target_ids, target_mask)
+        assert torch.isfinite(actual).all()
         for row, length in enumerate(lengths):
-            one = slice(row, row + 1)
-            alone = model(ids[one], mask[one], target_ids[one, :length], target_mask[one, :length])
-            assert relative(found[row, :length], alone[0]) < 1e-5
+            first = slice(row, row + 1)
+            alone = model(ids[first], mask[first], target_ids[first, :length], target_mask[first, :length])
+            assert relative(actual[row, :length], alone[0]) < 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_token_sees_a_later_one(tmp_path: Path, kind: str) -> None:
     model = ours(tmp_path, randomized(kind))
     ids, target_ids = targets(5, 1), targets(8, 1)
-    other = torch.cat([target_ids[:, :5], target_ids[:, 5:].flip(1)], dim=1)
+    alternative = torch.cat([target_ids[:, :5], target_ids[:, 5:].flip(1)], dim=1)
     with torch.no_grad():
         first, second = (
-            model(ids, torch.ones_like(ids), given, torch.ones_like(given)) for given in (target_ids, other)
+            model(ids, torch.ones_like(ids), inputs, torch.ones_like(inputs)) for inputs in (target_ids, alternative)
         )
     assert torch.equal(first[:, :5], second[:, :5])
     assert not torch.equal(first[:, 5:], second[:, 5:])

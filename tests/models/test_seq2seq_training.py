@@ -58,9 +58,9 @@ def of_torch(model: Seq2Seq) -> nn.Transformer:
     form |= {"dim_feedforward": config.decoder_intermediate_size, "activation": config.hidden_act}
     form["norm_first"] = config.norm == "pre"
     norms = [nn.LayerNorm(dim) if config.final_norm else None for _ in range(2)]
-    layer, other = nn.TransformerEncoderLayer(dim, heads, **form), nn.TransformerDecoderLayer(dim, heads, **form)
+    layer, second = nn.TransformerEncoderLayer(dim, heads, **form), nn.TransformerDecoderLayer(dim, heads, **form)
     encoder = nn.TransformerEncoder(layer, config.encoder_layers, norms[0], enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(other, config.decoder_layers, norms[1])
+    decoder = nn.TransformerDecoder(second, config.decoder_layers, norms[1])
     theirs = nn.Transformer(dim, heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
     state: dict[str, Tensor] = {}
     sides = (("encoder", config.encoder_layers), ("decoder", config.decoder_layers))
@@ -110,8 +110,8 @@ def test_the_transformer_of_torch(norm: str, activation: str, final: bool, own: 
     mask, target_mask = BATCH["mask"], BATCH["label_mask"]
     ids, target_ids = random_ids(mask), targets(4, 3)
     source, target = (
-        table(given) * dim**0.5 + positions(4, dim)
-        for table, given in ((model.token_embedding, ids), (model.target_embedding, target_ids))
+        table(inputs) * dim**0.5 + positions(4, dim)
+        for table, inputs in ((model.token_embedding, ids), (model.target_embedding, target_ids))
     )
     with torch.no_grad():
         hidden = theirs(
@@ -122,11 +122,11 @@ def test_the_transformer_of_torch(norm: str, activation: str, final: bool, own: 
             memory_key_padding_mask=mask == 0,
             tgt_key_padding_mask=target_mask == 0,
         )
-        found = model(ids, mask, target_ids, target_mask)
-    wanted = hidden @ model.target_embedding.weight.detach().T
-    assert found.shape == (3, 4, own or CONFIG.vocab_size)
+        actual = model(ids, mask, target_ids, target_mask)
+    expected = hidden @ model.target_embedding.weight.detach().T
+    assert actual.shape == (3, 4, own or CONFIG.vocab_size)
     real = target_mask.bool()
-    assert relative(found[real], wanted[real]) < 1e-5
+    assert relative(actual[real], expected[real]) < 1e-5
 
 
 def test_labels_are_shifted() -> None:
@@ -150,16 +150,16 @@ def test_loss_by_hand_and_of_torch(smoothing: float) -> None:
     read = [[3, *row[:-1]] for row in labels.tolist()]
     with torch.no_grad():
         logits = model(ids, mask, torch.tensor(read), label_mask)
-        found = translation_loss(model, ids, mask, labels, label_mask, 3, smoothing)
+        actual = translation_loss(model, ids, mask, labels, label_mask, 3, smoothing)
         plain = translation_loss(model, ids, mask, labels, label_mask, 3)
     said = [(row, place) for row, place in label_mask.nonzero().tolist()]
     losses = [smoothed(logits[row, place], int(labels[row, place]), smoothing) for row, place in said]
     assert len(losses) == 7
-    assert float(found) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert float(actual) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     marked = labels.masked_fill(label_mask == 0, -100)
-    wanted = functional.cross_entropy(logits.flatten(0, 1), marked.flatten(), label_smoothing=smoothing)
-    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
-    assert (float(found) == float(plain)) == (smoothing == 0.1)
+    expected = functional.cross_entropy(logits.flatten(0, 1), marked.flatten(), label_smoothing=smoothing)
+    assert float(actual) == pytest.approx(float(expected), rel=1e-5)
+    assert (float(actual) == float(plain)) == (smoothing == 0.1)
 
 
 def test_loss_of_transformers() -> None:
@@ -169,11 +169,11 @@ def test_loss_of_transformers() -> None:
     model.load_state_dict(from_marian(theirs, model))
     (mask, label_mask), labels = BATCH.values(), targets(4, 3, 9).clamp(min=2)
     ids = random_ids(mask).clamp(min=2)  # embeddings of padding, token 1, are not trained there
-    wanted = theirs(input_ids=ids, attention_mask=mask, labels=labels.masked_fill(label_mask == 0, -100)).loss
-    found = translation_loss(model, ids, mask, labels, label_mask, 3, smoothing=0.0)
-    assert relative(found.detach()[None], wanted.detach()[None]) < 1e-5
-    (gradient,) = torch.autograd.grad(found, [model.token_embedding.weight])
-    assert relative(gradient, torch.autograd.grad(wanted, [theirs.model.shared.weight])[0]) < 1e-4
+    expected = theirs(input_ids=ids, attention_mask=mask, labels=labels.masked_fill(label_mask == 0, -100)).loss
+    actual = translation_loss(model, ids, mask, labels, label_mask, 3, smoothing=0.0)
+    assert relative(actual.detach()[None], expected.detach()[None]) < 1e-5
+    (gradient,) = torch.autograd.grad(actual, [model.token_embedding.weight])
+    assert relative(gradient, torch.autograd.grad(expected, [theirs.model.shared.weight])[0]) < 1e-4
 
 
 def from_marian(theirs: Any, model: Seq2Seq) -> dict[str, Tensor]:
@@ -186,13 +186,13 @@ def from_marian(theirs: Any, model: Seq2Seq) -> dict[str, Tensor]:
     }  # fmt: skip
     stacked: dict[str, tuple[str, ...]] = {"qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")}
     stacked |= {"cross_attention_key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj")}
-    made = {"token_embedding.weight": state["model.shared.weight"], "output_bias": state["final_logits_bias"]}
+    built = {"token_embedding.weight": state["model.shared.weight"], "output_bias": state["final_logits_bias"]}
     for ours in model.state_dict():
         if ".layers." in ours:
             layer, module, leaf = ours.rsplit(".", 2)
             parts = [state[f"model.{layer}.{name}.{leaf}"] for name in stacked.get(module, (names.get(module),))]
-            made[ours] = torch.cat(parts)
-    return made
+            built[ours] = torch.cat(parts)
+    return built
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -238,12 +238,12 @@ def test_training_learns_to_copy() -> None:
 
 def test_dropout_is_for_training_only() -> None:
     mask, ids = BATCH["mask"], random_ids(BATCH["mask"])
-    given = (ids, mask, targets(4, 3), BATCH["label_mask"])
+    inputs = (ids, mask, targets(4, 3), BATCH["label_mask"])
     model, plain = made(dropout=0.5), made()
-    assert torch.equal(model(*given), plain(*given))
+    assert torch.equal(model(*inputs), plain(*inputs))
     model.train()
-    assert not torch.equal(model(*given), model(*given))
-    assert torch.equal(plain.train()(*given), plain(*given))
+    assert not torch.equal(model(*inputs), model(*inputs))
+    assert torch.equal(plain.train()(*inputs), plain(*inputs))
     with torch.no_grad():
         entering = model.encoder.embeddings(model.token_embedding, ids, torch.arange(4))
     assert 0.3 < float((entering == 0).float().mean()) < 0.7

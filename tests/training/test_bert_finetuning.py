@@ -60,8 +60,8 @@ def expected(theirs: Any, task: str, batch: Batch) -> Tensor:
     keys = ("input_ids", "attention_mask", "token_type_ids")
     if task != "answer":
         labels = batch.labels[:, 0] if task == "classify" else batch.labels
-        found: Tensor = theirs(**dict(zip(keys, batch, strict=False)), labels=labels).loss
-        return found
+        actual: Tensor = theirs(**dict(zip(keys, batch, strict=False)), labels=labels).loss
+        return actual
     losses = []
     for number, length in enumerate(batch.attention_mask.sum(1).tolist()):
         row = {key: tensor[number : number + 1, :length] for key, tensor in zip(keys, batch, strict=False)}
@@ -77,13 +77,13 @@ def test_losses_are_those_of_transformers(task: str, tokenizer: Tokenizer, tmp_p
     assert isinstance(model, HeadedBert)
     batch = collate(examples_of(tokenizer, task))
     assert len(set(batch.attention_mask.sum(1).tolist())) == 3
-    found, wanted = LOSSES[task](model, batch), expected(theirs, task, batch)
-    assert relative(found.mean.detach()[None], wanted.detach()[None]) < 1e-5
-    assert found.tokens == int(batch.attention_mask.sum())
-    assert found.weight == {"classify": 3, "tag": sum(len(text.split()) for text in TEXTS), "answer": 3}[task]
-    (gradient,) = torch.autograd.grad(found.mean, [model.bert.embeddings.token_embedding.weight])
+    actual, target = LOSSES[task](model, batch), expected(theirs, task, batch)
+    assert relative(actual.mean.detach()[None], target.detach()[None]) < 1e-5
+    assert actual.tokens == int(batch.attention_mask.sum())
+    assert actual.weight == {"classify": 3, "tag": sum(len(text.split()) for text in TEXTS), "answer": 3}[task]
+    (gradient,) = torch.autograd.grad(actual.mean, [model.bert.embeddings.token_embedding.weight])
     table = theirs.bert.embeddings.word_embeddings.weight
-    assert relative(gradient, torch.autograd.grad(wanted, [table])[0]) < 1e-4
+    assert relative(gradient, torch.autograd.grad(target, [table])[0]) < 1e-4
 
 
 @pytest.mark.parametrize("task", LOSSES)
@@ -103,10 +103,10 @@ def test_gradients_reach_every_parameter(task: str, tokenizer: Tokenizer, checkp
 @pytest.mark.parametrize("task", LOSSES)
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_any_encoder_gets_a_head_and_is_saved_with_it(task: str, model_type: str, tmp_path: Path) -> None:
-    given = write_checkpoint(tmp_path / "given", model_type=model_type)
+    inputs = write_checkpoint(tmp_path / "given", model_type=model_type)
     outputs = 2 if task == "answer" else 3
-    model, opened = new_head(given, task, outputs, seed=5)
-    bert = open_checkpoint(given).load_model().state_dict()
+    model, opened = new_head(inputs, task, outputs, seed=5)
+    bert = open_checkpoint(inputs).load_model().state_dict()
     assert all(torch.equal(tensor, bert[name]) for name, tensor in model.bert.state_dict().items())
     weight = model.head.state_dict()["out.weight"]
     assert weight.shape == (outputs, 32)
@@ -119,9 +119,9 @@ def test_any_encoder_gets_a_head_and_is_saved_with_it(task: str, model_type: str
         task=task,
         config={"architectures": [f"{CLASSES[model_type]}{ENDINGS[task]}"]},
     )
-    found = open_checkpoint(saved)
-    assert found.task == task
-    state = found.load_model().state_dict()
+    actual = open_checkpoint(saved)
+    assert actual.task == task
+    state = actual.load_model().state_dict()
     assert state.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
@@ -170,10 +170,10 @@ def test_no_head_for_other_tasks_and_models(checkpoint: Path, tmp_path: Path) ->
         new_head(write_checkpoint(tmp_path, task="generate", model_type="gpt2"), "classify")
 
 
-def learned(task: str, made: Sequence[Example], checkpoint: Path, folder: Path) -> Any:
+def learned(task: str, built: Sequence[Example], checkpoint: Path, folder: Path) -> Any:
     """Return the engine of what was learned of examples."""
     model, opened = new_head(checkpoint, task, len(LABELS[task]) or 2)
-    train(model, batches(made, 16), LOSSES[task], QUICK)
+    train(model, batches(built, 16), LOSSES[task], QUICK)
     save_checkpoint(
         folder / "saved",
         model,
@@ -187,8 +187,8 @@ def learned(task: str, made: Sequence[Example], checkpoint: Path, folder: Path) 
 
 def sentences(count: int, seed: int) -> list[list[str]]:
     """Return texts of different words, of one token each but for the last."""
-    drawn, known = random.Random(seed), ["the", "dog", "sat", "mat", "rain", "on", "cats"]
-    return [drawn.sample(known, k=drawn.randint(2, 7)) for _ in range(count)]
+    drawn, real = random.Random(seed), ["the", "dog", "sat", "mat", "rain", "on", "cats"]
+    return [drawn.sample(real, k=drawn.randint(2, 7)) for _ in range(count)]
 
 
 def test_labels_of_pairs_are_learned(tokenizer: Tokenizer, checkpoint: Path, tmp_path: Path) -> None:
@@ -196,26 +196,26 @@ def test_labels_of_pairs_are_learned(tokenizer: Tokenizer, checkpoint: Path, tmp
     drawn = [" ".join(row) for row in sentences(400, 1)]
     firsts, seconds = drawn[:200], drawn[200:]
     right = [int("cat" in text) for text in seconds]
-    made = text_examples(tokenizer, firsts, right, seconds, max_tokens=40)
-    found = learned("classify", made, checkpoint, tmp_path).classify(firsts, seconds)
-    assert [one.label for one in found] == [LABELS["classify"][number] for number in right]
+    built = text_examples(tokenizer, firsts, right, seconds, max_tokens=40)
+    actual = learned("classify", built, checkpoint, tmp_path).classify(firsts, seconds)
+    assert [first.label for first in actual] == [LABELS["classify"][number] for number in right]
 
 
 def test_labels_of_words_are_learned(tokenizer: Tokenizer, checkpoint: Path, tmp_path: Path) -> None:
     kinds = {"cats": 1, "dog": 1, "mat": 2, "rain": 2}
     drawn = sentences(200, 2)
-    made = tagging_examples(tokenizer, drawn, [[kinds.get(word, 0) for word in row] for row in drawn], max_tokens=40)
-    tagger = learned("tag", made, checkpoint, tmp_path)
+    built = tagging_examples(tokenizer, drawn, [[kinds.get(word, 0) for word in row] for row in drawn], max_tokens=40)
+    tagger = learned("tag", built, checkpoint, tmp_path)
     for row, entities in zip(drawn, tagger.tag([" ".join(row) for row in drawn], aggregation="first"), strict=True):
-        found = {word for one in entities for word in one.text.split() if one.label == "animal"}
-        assert found == {"cats", "dog"} & set(row)
+        actual = {word for first in entities for word in first.text.split() if first.label == "animal"}
+        assert actual == {"cats", "dog"} & set(row)
 
 
 def test_spans_and_their_absence_are_learned(tokenizer: Tokenizer, checkpoint: Path, tmp_path: Path) -> None:
     drawn = [" ".join(row) for row in sentences(200, 3)]
     places = [text.find("dog") for text in drawn]
     answers = [(place, place + 3) if place >= 0 else None for place in places]
-    made = span_examples(tokenizer, ["mail"] * 200, drawn, answers, max_tokens=40)
-    answerer = learned("answer", made, checkpoint, tmp_path)
-    found = answerer.answer_many([("mail", text) for text in drawn], handle_impossible_answer=True)
-    assert [(one.start, one.end) for (one,) in found] == [answer or (0, 0) for answer in answers]
+    built = span_examples(tokenizer, ["mail"] * 200, drawn, answers, max_tokens=40)
+    answerer = learned("answer", built, checkpoint, tmp_path)
+    actual = answerer.answer_many([("mail", text) for text in drawn], handle_impossible_answer=True)
+    assert [(first.start, first.end) for (first,) in actual] == [answer or (0, 0) for answer in answers]

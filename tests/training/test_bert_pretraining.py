@@ -61,9 +61,9 @@ def test_texts_are_sentences_that_follow_each_other_or_are_of_other_documents(
     sentences = [sentence for document in documents for sentence in document if sentence]
     starts, ends = {sentence[0] for sentence in sentences}, {sentence[-1] for sentence in sentences}
     last = {document[-1][-1] for document in ([s for s in document if s] for document in documents) if document}
-    found = list(pairs(documents, room, seeded(seed)))
-    assert found == list(pairs(documents, room, seeded(seed)))
-    for first, second, follows in found:
+    actual = list(pairs(documents, room, seeded(seed)))
+    assert actual == list(pairs(documents, room, seeded(seed)))
+    for first, second, follows in actual:
         for text in (first, second):
             assert text == list(range(text[0], text[0] + len(text)))
             assert 0 < len(text)
@@ -81,28 +81,28 @@ def test_a_document_is_walked_through_as_worked_out_by_hand() -> None:
     documents = numbered([[2, 1, 7, 3, 2, 4], [3]])
     walks: dict[tuple[bool, ...], list[tuple[list[int], int]]] = {}
     for seed in range(200):
-        found = list(pairs(documents, 8, seeded(seed)))
-        walks[tuple(pair.follows for pair in found)] = [(first, second[0]) for first, second, _ in found]
-        assert all(pair.second == [10_000, 10_001, 10_002] for pair in found if not pair.follows)
-    one, two, three, four = [0, 1, 2], [6, 7, 8, 9], [10, 11, 12], [13, 14]
+        actual = list(pairs(documents, 8, seeded(seed)))
+        walks[tuple(pair.follows for pair in actual)] = [(first, second[0]) for first, second, _ in actual]
+        assert all(pair.second == [10_000, 10_001, 10_002] for pair in actual if not pair.follows)
+    a, b, c, d = [0, 1, 2], [6, 7, 8, 9], [10, 11, 12], [13, 14]
     assert walks == {
-        (True, True): [(one, 3), (three, 13)],  # 3 to 7 follow, then 13 to 17; 15 to 18 are left alone
-        (True, False, True): [(one, 3), (three, STRIDE), (four, 15)],
-        (True, False, False): [(one, 3), (three, STRIDE), (four, STRIDE)],
-        (False, True, True): [(one, STRIDE), (two, 10), (four, 15)],  # 10 to 13 follow, but 14 does not
-        (False, True, False): [(one, STRIDE), (two, 10), (four, STRIDE)],
-        (False, False, True): [(one, STRIDE), (two, STRIDE), (three, 13)],
-        (False, False, False, True): [(one, STRIDE), (two, STRIDE), (three, STRIDE), (four, 15)],
-        (False, False, False, False): [(one, STRIDE), (two, STRIDE), (three, STRIDE), (four, STRIDE)],
+        (True, True): [(a, 3), (c, 13)],  # 3 to 7 follow, then 13 to 17; 15 to 18 are left alone
+        (True, False, True): [(a, 3), (c, STRIDE), (d, 15)],
+        (True, False, False): [(a, 3), (c, STRIDE), (d, STRIDE)],
+        (False, True, True): [(a, STRIDE), (b, 10), (d, 15)],  # 10 to 13 follow, but 14 does not
+        (False, True, False): [(a, STRIDE), (b, 10), (d, STRIDE)],
+        (False, False, True): [(a, STRIDE), (b, STRIDE), (c, 13)],
+        (False, False, False, True): [(a, STRIDE), (b, STRIDE), (c, STRIDE), (d, 15)],
+        (False, False, False, False): [(a, STRIDE), (b, STRIDE), (c, STRIDE), (d, STRIDE)],
     }
 
 
 def test_half_of_the_pairs_follow_and_the_others_begin_anywhere_else() -> None:
     lengths = [[3] * 300, [3] * 600, [3] * 100]
     documents = numbered(lengths)
-    found = [pair for seed in range(20) for pair in pairs(documents, 12, seeded(seed))]
-    assert_share(sum(pair.follows for pair in found), len(found), 0.5)
-    elsewhere = [pair.second[0] for pair in found if not pair.follows and pair.first[0] < STRIDE]
+    actual = [pair for seed in range(20) for pair in pairs(documents, 12, seeded(seed))]
+    assert_share(sum(pair.follows for pair in actual), len(actual), 0.5)
+    elsewhere = [pair.second[0] for pair in actual if not pair.follows and pair.first[0] < STRIDE]
     counts = Counter(start // STRIDE for start in elsewhere)
     assert_share(counts[1], len(elsewhere), 600 / 700)
     assert len({start for start in elsewhere if start >= 2 * STRIDE}) > 50
@@ -131,11 +131,11 @@ def test_tokens_are_masked_in_the_proportions_of_the_paper() -> None:
     assert not (chosen & special).any()
     assert torch.equal(labels[chosen], ids[chosen])
     assert torch.equal(inputs[~chosen], ids[~chosen])
-    total, hidden, kept = int(chosen.sum()), inputs[chosen] == MASK, inputs[chosen] == ids[chosen]
+    total, hidden, remaining = int(chosen.sum()), inputs[chosen] == MASK, inputs[chosen] == ids[chosen]
     by_chance = 0.1 / size  # a random token is the mask, or the one that was there
     assert_share(int(hidden.sum()), total, 0.8 + by_chance)
-    assert_share(int(kept.sum()), total, 0.1 + by_chance)
-    swapped = inputs[chosen][~hidden & ~kept].double()
+    assert_share(int(remaining.sum()), total, 0.1 + by_chance)
+    swapped = inputs[chosen][~hidden & ~remaining].double()
     assert abs(swapped.mean().item() - size / 2) < LIMIT * size / math.sqrt(12 * len(swapped))
     assert swapped.min() < size / 50
     assert swapped.max() > size - size / 50
@@ -185,16 +185,16 @@ def test_batches_are_the_same_for_a_seed_and_others_in_each_pass() -> None:
     ]
     assert all(
         torch.equal(a, b)
-        for one, other in zip(taken[0], taken[1], strict=True)
-        for a, b in zip(one, other, strict=True)
+        for first, second in zip(taken[0], taken[1], strict=True)
+        for a, b in zip(first, second, strict=True)
     )
     assert not same(taken[0][0].labels, taken[2][0].labels)
     assert not same(taken[0][0].labels, taken[0][count // 4].labels)
     assert all(batch.input_ids.shape[0] == 4 and batch.input_ids.shape[1] <= 32 for batch in taken[0])
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
+def same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first, second)
 
 
 def test_too_little_text_for_a_batch_is_refused() -> None:

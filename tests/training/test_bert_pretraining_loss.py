@@ -50,7 +50,7 @@ def test_loss_and_gradients_are_those_of_transformers() -> None:
     loaded = reference.load_state_dict(publish(model, "bert", MASKED), strict=False)
     assert loaded.unexpected_keys == []
     assert set(loaded.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # tied
-    found = pretraining_loss(model, batch)
+    actual = pretraining_loss(model, batch)
     expected = reference(
         input_ids=batch.input_ids,
         attention_mask=batch.attention_mask,
@@ -58,9 +58,9 @@ def test_loss_and_gradients_are_those_of_transformers() -> None:
         labels=batch.labels,
         next_sentence_label=batch.next_labels,
     ).loss
-    assert found.mean.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert (found.weight, found.tokens) == (6, int(batch.attention_mask.sum()))
-    found.mean.backward()  # type: ignore[no-untyped-call]
+    assert actual.mean.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert (actual.weight, actual.tokens) == (6, int(batch.attention_mask.sum()))
+    actual.mean.backward()  # type: ignore[no-untyped-call]
     expected.backward()
     theirs = {name: parameter.grad for name, parameter in reference.named_parameters()}
     for parameter in model.parameters():
@@ -74,17 +74,17 @@ def test_loss_and_gradients_are_those_of_transformers() -> None:
 def test_only_chosen_tokens_count() -> None:
     model = make_model()
     batch = next(batches(random_documents(), VOCABULARY, size=6, length=36))
-    one = batch.labels.clone()
-    row, place = (one != IGNORED).nonzero()[0].tolist()
-    one[one != IGNORED] = IGNORED
-    one[row, place] = batch.labels[row, place]
+    first = batch.labels.clone()
+    row, place = (first != IGNORED).nonzero()[0].tolist()
+    first[first != IGNORED] = IGNORED
+    first[row, place] = batch.labels[row, place]
     masked, following = (model.with_head(task) for task in (MASKED, NEXT))
     inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
     with torch.no_grad():
-        logits = masked(*inputs, torch.tensor([row * one.shape[1] + place]))
-        expected = -logits.double().log_softmax(1)[0, one[row, place]]
+        logits = masked(*inputs, torch.tensor([row * first.shape[1] + place]))
+        expected = -logits.double().log_softmax(1)[0, first[row, place]]
         expected -= following(*inputs).double().log_softmax(1)[torch.arange(6), batch.next_labels].mean()
-        assert pretraining_loss(model, batch._replace(labels=one)).mean.item() == pytest.approx(
+        assert pretraining_loss(model, batch._replace(labels=first)).mean.item() == pytest.approx(
             expected.item(), rel=1e-5
         )
 
@@ -121,6 +121,8 @@ def test_a_run_that_was_stopped_ends_at_the_same_weights(tmp_path: Path) -> None
         ends.append(model.state_dict())
     for name, tensor in ends[0].items():
         assert torch.equal(tensor, ends[1][name]), name
-    other = make_model()
-    train(other, batches(documents, replace(VOCABULARY, mask=UNK), size=4, length=24, seed=6), pretraining_loss, config)
-    assert any(not torch.equal(tensor, ends[0][name]) for name, tensor in other.state_dict().items())
+    second = make_model()
+    train(
+        second, batches(documents, replace(VOCABULARY, mask=UNK), size=4, length=24, seed=6), pretraining_loss, config
+    )
+    assert any(not torch.equal(tensor, ends[0][name]) for name, tensor in second.state_dict().items())

@@ -37,12 +37,12 @@ def ids(text: str) -> list[int]:
 
 
 def test_texts_by_hand(tokenizer: Tokenizer) -> None:
-    (found,) = text_examples(tokenizer, ["The cats"], [4], max_tokens=9)
-    assert found == Example((EncodedInput(ids("[CLS] the cat ##s [SEP]"), [0] * 5),), [4])
-    one, other = text_examples(tokenizer, ["the cats", "the cats"], [4, 0], ["a dog", "[SEP]"], max_tokens=9)
-    assert one == Example((EncodedInput(ids("[CLS] the cat ##s [SEP] a dog [SEP]"), [0] * 5 + [1] * 3),), [4])
+    (actual,) = text_examples(tokenizer, ["The cats"], [4], max_tokens=9)
+    assert actual == Example((EncodedInput(ids("[CLS] the cat ##s [SEP]"), [0] * 5),), [4])
+    first, second = text_examples(tokenizer, ["the cats", "the cats"], [4, 0], ["a dog", "[SEP]"], max_tokens=9)
+    assert first == Example((EncodedInput(ids("[CLS] the cat ##s [SEP] a dog [SEP]"), [0] * 5 + [1] * 3),), [4])
     # The characters of a special token are no special token, and of two texts the longer one is cut.
-    assert other.rows[0].ids == ids("[CLS] the cat ##s [SEP] [ s ##e [SEP]")
+    assert second.rows[0].ids == ids("[CLS] the cat ##s [SEP] [ s ##e [SEP]")
     (cut,) = text_examples(tokenizer, ["the dog sat on a mat"], [0], ["a cat"], max_tokens=8)
     assert cut.rows[0].ids == ids("[CLS] the dog sat [SEP] a cat [SEP]")
 
@@ -50,10 +50,10 @@ def test_texts_by_hand(tokenizer: Tokenizer) -> None:
 def test_tags_by_hand(tokenizer: Tokenizer) -> None:
     texts = [["The", "cats", "dog,", "a"], ["", "\u200d"], ["", "\u200d", "rain"]]
     labels = [[5, 6, 7, 8], [1, 2], [1, 2, 3]]
-    found = tagging_examples(tokenizer, texts, labels, max_tokens=20)
-    assert [one.rows[0].ids for one in found] == [ids("[CLS] the cat ##s dog , a [SEP]"), ids("[CLS] rain [SEP]")]
+    actual = tagging_examples(tokenizer, texts, labels, max_tokens=20)
+    assert [first.rows[0].ids for first in actual] == [ids("[CLS] the cat ##s dog , a [SEP]"), ids("[CLS] rain [SEP]")]
     no = IGNORED
-    assert [one.labels for one in found] == [[no, 5, 6, no, 7, no, 8, no], [no, 3, no]]
+    assert [first.labels for first in actual] == [[no, 5, 6, no, 7, no, 8, no], [no, 3, no]]
     (cut,) = tagging_examples(tokenizer, texts[:1], labels[:1], max_tokens=5)
     assert (cut.rows[0].ids, cut.labels) == (ids("[CLS] the cat ##s [SEP]"), [no, 5, 6, no, no])
 
@@ -64,36 +64,36 @@ def test_tags_where_tokens_hold_the_space_before_them() -> None:
     tokenizer = Tokenizer(models.BPE(vocab, [("Ġ", "c")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    (found,) = tagging_examples(tokenizer, [["ab", "ca", "b"]], [[5, 6, 7]], max_tokens=20)
-    assert found.rows[0].ids == [vocab[token] for token in ("a", "b", "Ġc", "a", "Ġ", "b")]
-    assert found.labels == [5, IGNORED, 6, IGNORED, IGNORED, 7]
+    (actual,) = tagging_examples(tokenizer, [["ab", "ca", "b"]], [[5, 6, 7]], max_tokens=20)
+    assert actual.rows[0].ids == [vocab[token] for token in ("a", "b", "Ġc", "a", "Ġ", "b")]
+    assert actual.labels == [5, IGNORED, 6, IGNORED, IGNORED, 7]
 
 
 @settings(max_examples=200, deadline=None)
 @given(words)
-def test_each_word_is_judged_at_its_first_token(given: list[str]) -> None:
+def test_each_word_is_judged_at_its_first_token(inputs: list[str]) -> None:
     tokenizer = Tokenizer(models.WordPiece({token: i for i, token in enumerate(VOCAB)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    owners = [number for number, word in enumerate(given) for _ in f"{word} "]
-    tokens = tokenizer.encode(" ".join(given), add_special_tokens=False)
+    owners = [number for number, word in enumerate(inputs) for _ in f"{word} "]
+    tokens = tokenizer.encode(" ".join(inputs), add_special_tokens=False)
     firsts: dict[int, int] = {}
     for place, (start, _) in enumerate(tokens.offsets):
         firsts.setdefault(owners[start], place)
-    found = tagging_examples(tokenizer, [given], [list(range(len(given)))], max_tokens=100)
-    assert len(found) == bool(firsts)
-    for one in found:
-        assert one.rows[0].ids == [2, *tokens.ids, 3]
-        assert len(one.labels) == len(one.rows[0].ids)
-        assert {label: place - 1 for place, label in enumerate(one.labels) if label != IGNORED} == firsts
+    actual = tagging_examples(tokenizer, [inputs], [list(range(len(inputs)))], max_tokens=100)
+    assert len(actual) == bool(firsts)
+    for first in actual:
+        assert first.rows[0].ids == [2, *tokens.ids, 3]
+        assert len(first.labels) == len(first.rows[0].ids)
+        assert {label: place - 1 for place, label in enumerate(first.labels) if label != IGNORED} == firsts
 
 
 def test_spans_by_hand(tokenizer: Tokenizer) -> None:
     questions, contexts = ["dog"] * 4, ["The cats sat on a mat"] * 4
-    found = span_examples(tokenizer, questions, contexts, [(4, 8), (6, 12), None, (0, 21)], max_tokens=30)
+    actual = span_examples(tokenizer, questions, contexts, [(4, 8), (6, 12), None, (0, 21)], max_tokens=30)
     row = EncodedInput(ids("[CLS] dog [SEP] the cat ##s sat on a mat [SEP]"), [0] * 3 + [1] * 8)
-    assert [one.rows for one in found] == [(row,)] * 4
-    assert [one.labels for one in found] == [[4, 5], [4, 6], [0, 0], [3, 9]]
+    assert [first.rows for first in actual] == [(row,)] * 4
+    assert [first.labels for first in actual] == [[4, 5], [4, 6], [0, 0], [3, 9]]
 
 
 @settings(max_examples=100, deadline=None)
@@ -107,17 +107,17 @@ def test_windows_hold_the_whole_answer_or_none_of_it(length: int, max_tokens: in
     last = data.draw(st.integers(first, length - 1))
     place = len(" ".join(letters[:first])) + bool(first)
     answer = (place, place + len(" ".join(letters[first : last + 1])))
-    found = span_examples(tokenizer, ["cat"], [" ".join(letters)], [answer], max_tokens=max_tokens)
+    actual = span_examples(tokenizer, ["cat"], [" ".join(letters)], [answer], max_tokens=max_tokens)
     room = max_tokens - 4
-    assert len(found) == 1 + max(0, -(-(length - room) // (room - room // 4)))
-    wanted = [VOCAB.index(token) for token in letters[first : last + 1]]
+    assert len(actual) == 1 + max(0, -(-(length - room) // (room - room // 4)))
+    expected = [VOCAB.index(token) for token in letters[first : last + 1]]
     start = 0
-    for one in found:
-        row, (begin, end) = one.rows[0].ids, one.labels
+    for item in actual:
+        row, (begin, end) = item.rows[0].ids, item.labels
         assert len(row) <= max_tokens
         inside = start <= first and last < start + len(row) - 4
         assert (begin, end) == ((3 + first - start, 3 + last - start) if inside else (0, 0))
-        assert not inside or row[begin : end + 1] == wanted
+        assert not inside or row[begin : end + 1] == expected
         start += room - room // 4
 
 
@@ -163,10 +163,10 @@ def test_batches_are_padded_on_the_right() -> None:
 
 def test_each_pass_has_every_example_once_and_comes_again() -> None:
     lengths = random.Random(3).choices(range(1, 9), k=50)
-    made = [example([number] * length, [number]) for number, length in enumerate(lengths)]
+    built = [example([number] * length, [number]) for number, length in enumerate(lengths)]
     passes = []
     for seed in (1, 1, 2):
-        stream = batches(made, 7, seed=seed)
+        stream = batches(built, 7, seed=seed)
         for _ in range(2):
             drawn = list(islice(stream, 8))
             passes.append([batch.labels.flatten().tolist() for batch in drawn])
@@ -175,4 +175,4 @@ def test_each_pass_has_every_example_once_and_comes_again() -> None:
             assert sum(batch.attention_mask.numel() - batch.tokens for batch in drawn) < 50
     assert passes[0] == passes[2]
     assert passes[1] == passes[3]
-    assert len({str(one) for one in passes}) == 4
+    assert len({str(first) for first in passes}) == 4

@@ -56,13 +56,13 @@ def save(folder: Path, model: Gpt2Classifier, tokenizer: Tokenizer) -> Path:
 
 def examples_of(form: str, tokenizer: Tokenizer) -> list[Example]:
     """Return three examples of several lengths."""
-    one, other, labels = ["a b c", "d", "e f"], ["b", "c d e", "a f"], [1, 0, 1]
+    first, second, labels = ["a b c", "d", "e f"], ["b", "c d e", "a f"], [1, 0, 1]
     if form == "text":
-        return text_examples(tokenizer, one, labels, other, max_tokens=20)
+        return text_examples(tokenizer, first, labels, second, max_tokens=20)
     if form == "similarity":
-        return similarity_examples(tokenizer, one, other, labels, max_tokens=20)
+        return similarity_examples(tokenizer, first, second, labels, max_tokens=20)
     choices = [["a", "b c", "d"], ["e", "f", "a b"], ["c c c", "d", ""]]
-    return choice_examples(tokenizer, one, choices, [2, 0, 1], max_tokens=20)
+    return choice_examples(tokenizer, first, choices, [2, 0, 1], max_tokens=20)
 
 
 def prepared(form: str, folder: Path) -> tuple[Gpt2Classifier, Tokenizer]:
@@ -85,8 +85,8 @@ def expected(theirs: Any, language: Any, form: str, examples: list[Example], wei
             predicted = language(ids).logits[0, :-1].log_softmax(-1)
             costs += [-predicted[place, id] for place, id in enumerate(row.ids[1:])]
         scores = torch.stack(states) @ theirs.score.weight.T  # (rows, outputs)
-        made = {"text": scores[0], "similarity": scores.sum(0), "choice": scores.flatten()}[form]
-        tasks.append(-made.log_softmax(0)[example.labels[0]])
+        built = {"text": scores[0], "similarity": scores.sum(0), "choice": scores.flatten()}[form]
+        tasks.append(-built.log_softmax(0)[example.labels[0]])
     return torch.stack(tasks).mean() + weight * torch.stack(costs).mean()
 
 
@@ -100,12 +100,12 @@ def test_the_joint_loss_is_that_of_the_parts(form: str, weight: float, folder: P
     language.transformer = theirs.transformer
     language.tie_weights()
     examples = examples_of(form, tokenizer)
-    found = finetuning_loss(model, collate(examples), form=form, weight=weight)
-    wanted = expected(theirs, language, form, examples, weight)
-    assert relative(found.mean.detach()[None], wanted.detach()[None]) < 1e-5
-    assert (found.weight, found.tokens) == (3, sum(len(row.ids) for example in examples for row in example.rows))
-    (gradient,) = torch.autograd.grad(found.mean, [model.gpt2.token_embedding.weight])
-    assert relative(gradient, torch.autograd.grad(wanted, [theirs.transformer.wte.weight])[0]) < 1e-4
+    actual = finetuning_loss(model, collate(examples), form=form, weight=weight)
+    target = expected(theirs, language, form, examples, weight)
+    assert relative(actual.mean.detach()[None], target.detach()[None]) < 1e-5
+    assert (actual.weight, actual.tokens) == (3, sum(len(row.ids) for example in examples for row in example.rows))
+    (gradient,) = torch.autograd.grad(actual.mean, [model.gpt2.token_embedding.weight])
+    assert relative(gradient, torch.autograd.grad(target, [theirs.transformer.wte.weight])[0]) < 1e-4
 
 
 @pytest.mark.parametrize("form", ["text", "similarity", "choice"])
@@ -124,9 +124,9 @@ def test_without_the_auxiliary_objective_it_is_the_loss_of_the_task(form: str, f
 def test_similarity_knows_no_order(folder: Path) -> None:
     model, tokenizer = prepared("similarity", folder)
     orders = (["a b c"], ["d e"]), (["d e"], ["a b c"])
-    found = [collate(similarity_examples(tokenizer, *texts, [0], max_tokens=20)) for texts in orders]
-    one, other = (logits(model, batch, form="similarity").detach() for batch in found)
-    assert torch.allclose(one, other, atol=1e-6)
+    actual = [collate(similarity_examples(tokenizer, *texts, [0], max_tokens=20)) for texts in orders]
+    texts, pairs = (logits(model, batch, form="similarity").detach() for batch in actual)
+    assert torch.allclose(texts, pairs, atol=1e-6)
     plain = [collate(text_examples(tokenizer, first, [0], second, max_tokens=20)) for first, second in orders]
     assert not torch.allclose(logits(model, plain[0]).detach(), logits(model, plain[1]).detach(), atol=1e-3)
 
@@ -160,16 +160,16 @@ def test_a_task_is_learned_exported_and_classified(pairs: bool, folder: Path, tm
     model, tokenizer = new_head(folder, 2)
     texts, others = drawn(120, 1), drawn(120, 2) if pairs else None
     right = [int("a" in text) for text in texts]
-    made = text_examples(tokenizer, texts, right, others, max_tokens=24)
-    train(model, batches(made, 16), finetuning_loss, QUICK)
+    built = text_examples(tokenizer, texts, right, others, max_tokens=24)
+    train(model, batches(built, 16), finetuning_loss, QUICK)
     bundle = export_checkpoint(save(tmp_path / "saved", model, tokenizer), tmp_path / "bundle").path
-    found = edgebert.Classifier.load(bundle).classify(texts, others)
-    assert [one.label for one in found] == [LABELS[number] for number in right]
+    actual = edgebert.Classifier.load(bundle).classify(texts, others)
+    assert [first.label for first in actual] == [LABELS[number] for number in right]
     with torch.no_grad():
-        scores = logits(model, collate(made))
-    assert np.allclose([one.scores for one in found], [softmax(row) for row in scores], atol=1e-5)
-    given = "\t".join([texts[0], *(others or [])[:1]])
-    done = CliRunner().invoke(main, ["classify", str(bundle), *(["--pairs"] if pairs else [])], input=f"{given}\n")
+        scores = logits(model, collate(built))
+    assert np.allclose([first.scores for first in actual], [softmax(row) for row in scores], atol=1e-5)
+    inputs = "\t".join([texts[0], *(others or [])[:1]])
+    done = CliRunner().invoke(main, ["classify", str(bundle), *(["--pairs"] if pairs else [])], input=f"{inputs}\n")
     assert done.exit_code == 0, done.output
     assert LABELS[right[0]] in done.stdout.split()
 
@@ -184,14 +184,14 @@ def test_choices_and_similarity_are_learned(folder: Path) -> None:
         [f"{text} a" if place == label else text for place, text in enumerate(texts)]
         for texts, label in zip(wrong, right, strict=True)
     ]
-    made = choice_examples(tokenizer, drawn(100, 6), choices, right, max_tokens=24)
-    train(model, batches(made, 16), partial(finetuning_loss, form="choice"), QUICK)
+    built = choice_examples(tokenizer, drawn(100, 6), choices, right, max_tokens=24)
+    train(model, batches(built, 16), partial(finetuning_loss, form="choice"), QUICK)
     with torch.no_grad():
-        assert logits(model, collate(made), form="choice").argmax(1).tolist() == right
+        assert logits(model, collate(built), form="choice").argmax(1).tolist() == right
     model, tokenizer = new_head(folder, 2)
-    one, other = drawn(100, 7), drawn(100, 8)
-    right = [int("a" in first.split() or "a" in second.split()) for first, second in zip(one, other, strict=True)]
-    made = similarity_examples(tokenizer, one, other, right, max_tokens=24)
-    train(model, batches(made, 16), partial(finetuning_loss, form="similarity", weight=0.1), QUICK)
+    texts, pairs = drawn(100, 7), drawn(100, 8)
+    right = [int("a" in first.split() or "a" in second.split()) for first, second in zip(texts, pairs, strict=True)]
+    built = similarity_examples(tokenizer, texts, pairs, right, max_tokens=24)
+    train(model, batches(built, 16), partial(finetuning_loss, form="similarity", weight=0.1), QUICK)
     with torch.no_grad():
-        assert logits(model, collate(made), form="similarity").argmax(1).tolist() == right
+        assert logits(model, collate(built), form="similarity").argmax(1).tolist() == right

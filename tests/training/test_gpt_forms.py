@@ -39,40 +39,40 @@ def rows(examples: list[Example]) -> list[list[list[int]]]:
 
 
 def test_texts_and_entailment_by_hand(tokenizer: Tokenizer) -> None:
-    found = text_examples(tokenizer, ["a b", "", "a <extract> b"], [1, 0, 1], max_tokens=9)
-    assert rows(found) == [
+    actual = text_examples(tokenizer, ["a b", "", "a <extract> b"], [1, 0, 1], max_tokens=9)
+    assert rows(actual) == [
         [[START, A, B, EXTRACT]],
         [[START, EXTRACT]],
         # What looks like a new token in a text is none.
         [[START, A, 1, B, EXTRACT]],
     ]
-    assert [example.labels for example in found] == [[1], [0], [1]]
-    found = text_examples(tokenizer, ["a b", "a b c d"], [1, 0], ["c d", "e f"], max_tokens=7)
-    assert rows(found) == [[[START, A, B, DELIMITER, C, D, EXTRACT]], [[START, A, B, DELIMITER, E, F, EXTRACT]]]
-    assert {kind for example in found for row in example.rows for kind in row.token_type_ids} == {0}
+    assert [example.labels for example in actual] == [[1], [0], [1]]
+    actual = text_examples(tokenizer, ["a b", "a b c d"], [1, 0], ["c d", "e f"], max_tokens=7)
+    assert rows(actual) == [[[START, A, B, DELIMITER, C, D, EXTRACT]], [[START, A, B, DELIMITER, E, F, EXTRACT]]]
+    assert {kind for example in actual for row in example.rows for kind in row.token_type_ids} == {0}
     (cut,) = text_examples(tokenizer, ["a b c d e f"], [0], max_tokens=5)
     assert rows([cut]) == [[[START, A, B, C, EXTRACT]]]
 
 
 def test_similarity_by_hand(tokenizer: Tokenizer) -> None:
-    found = similarity_examples(tokenizer, ["a b", "d"], ["c", "e f"], [1, 0], max_tokens=9)
-    assert rows(found) == [
+    actual = similarity_examples(tokenizer, ["a b", "d"], ["c", "e f"], [1, 0], max_tokens=9)
+    assert rows(actual) == [
         [[START, A, B, DELIMITER, C, EXTRACT], [START, C, DELIMITER, A, B, EXTRACT]],
         [[START, D, DELIMITER, E, F, EXTRACT], [START, E, F, DELIMITER, D, EXTRACT]],
     ]
-    assert collate(found).labels.tolist() == [[1], [0]]
+    assert collate(actual).labels.tolist() == [[1], [0]]
 
 
 def test_choices_by_hand(tokenizer: Tokenizer) -> None:
-    found = choice_examples(tokenizer, ["a b"], [["c", "d e", ""]], [2], max_tokens=9)
-    assert rows(found) == [
+    actual = choice_examples(tokenizer, ["a b"], [["c", "d e", ""]], [2], max_tokens=9)
+    assert rows(actual) == [
         [
             [START, A, B, DELIMITER, C, EXTRACT],
             [START, A, B, DELIMITER, D, E, EXTRACT],
             [START, A, B, DELIMITER, EXTRACT],
         ]
     ]
-    assert found[0].labels == [2]
+    assert actual[0].labels == [2]
 
 
 BAD: dict[str, tuple[Callable[[Tokenizer], object], str]] = {

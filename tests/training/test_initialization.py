@@ -34,8 +34,8 @@ def vectors(model: nn.Module) -> dict[str, set[float]]:
 def test_bert_starts_at_deviation_0_02() -> None:
     bert = Bert(BertConfig(**SIZES))
     initialize(bert, seed=1)
-    for name, found in deviations(bert).items():
-        assert abs(found / 0.02 - 1) < 0.15, name
+    for name, actual in deviations(bert).items():
+        assert abs(actual / 0.02 - 1) < 0.15, name
     for name, values in vectors(bert).items():
         assert values == ({1.0} if name.endswith("norm.weight") else {0.0}), name
 
@@ -44,9 +44,9 @@ def test_what_is_added_to_the_residual_stream_of_gpt2_starts_smaller() -> None:
     model = Gpt2LanguageModel(Gpt2(Gpt2Config(**SIZES)))
     initialize(model, residual_layers=2)
     smaller = ("attention_output.weight", "ffn_down.weight")
-    for name, found in deviations(model).items():
+    for name, actual in deviations(model).items():
         expected = 0.01 if name.endswith(smaller) else 0.02  # 0.02 / sqrt(2 * 2 layers)
-        assert abs(found / expected - 1) < 0.05, name
+        assert abs(actual / expected - 1) < 0.05, name
     assert sum(name.endswith(smaller) for name in deviations(model)) == 4
 
 
@@ -65,9 +65,9 @@ def test_what_is_added_to_the_residual_stream_of_a_target_starts_smaller() -> No
     model = Seq2Seq(config)
     initialize(model, residual_layers=2)
     smaller = ("attention_output.weight", "cross_attention_output.weight", "ffn_down.weight")
-    for name, found in deviations(model).items():
+    for name, actual in deviations(model).items():
         expected = 0.0 if name == "output_bias" else 0.01 if name.endswith(smaller) else 0.02
-        assert abs(found - expected) <= 0.05 * expected, name
+        assert abs(actual - expected) <= 0.05 * expected, name
     assert sum(name.endswith(smaller) for name in deviations(model)) == 10
 
 

@@ -37,8 +37,8 @@ def logits(model: object) -> Tensor:
     assert isinstance(model, Gpt2LanguageModel)
     past = model.gpt2.empty_past(len(IDS))
     with torch.no_grad():
-        found: Tensor = model(IDS, torch.ones_like(IDS), torch.arange(IDS.numel()), past)[0]
-    return found
+        actual: Tensor = model(IDS, torch.ones_like(IDS), torch.arange(IDS.numel()), past)[0]
+    return actual
 
 
 @pytest.fixture
@@ -54,19 +54,19 @@ def save(folder: Path, gpt: Checkpoint, **options: Any) -> Path:
 
 @pytest.mark.parametrize(("model_type", "task"), KINDS)
 def test_weights_and_sizes_come_back(model_type: str, task: str, tmp_path: Path) -> None:
-    given = open_checkpoint(write_checkpoint(tmp_path / "given", task=task, model_type=model_type), task=task)
-    model = given.load_model()
+    inputs = open_checkpoint(write_checkpoint(tmp_path / "given", task=task, model_type=model_type), task=task)
+    model = inputs.load_model()
     folder = save_checkpoint(
         tmp_path / "new" / "saved",
         model,
-        Tokenizer.from_str(given.tokenizer_json),
+        Tokenizer.from_str(inputs.tokenizer_json),
         model_type=model_type,
         task=task,
         config=describe(model_type, task),
     )
-    found = open_checkpoint(folder)
-    assert (found.model_type, found.task, found.config) == (model_type, task, given.config)
-    state = found.load_model().state_dict()
+    actual = open_checkpoint(folder)
+    assert (actual.model_type, actual.task, actual.config) == (model_type, task, inputs.config)
+    state = actual.load_model().state_dict()
     assert state.keys() == model.state_dict().keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(state[name], tensor), name
@@ -91,18 +91,18 @@ def test_float16_costs_half_the_bytes_and_little_else(gpt: Checkpoint, tmp_path:
     exact = gpt.load_model().state_dict()
     for name, tensor in open_checkpoint(half).load_model().state_dict().items():
         assert torch.equal(tensor, exact[name].half().float()), name
-    expected, found = logits(gpt.load_model()), logits(open_checkpoint(half).load_model())
-    assert 0 < float((found - expected).abs().max()) < 5e-3 * float(expected.abs().max())
+    expected, actual = logits(gpt.load_model()), logits(open_checkpoint(half).load_model())
+    assert 0 < float((actual - expected).abs().max()) < 5e-3 * float(expected.abs().max())
 
 
 def test_further_files_are_written(gpt: Checkpoint, tmp_path: Path) -> None:
     generation = {"do_sample": True, "temperature": 0.7}
     folder = save(tmp_path / "saved", gpt, files={"generation_config.json": generation, "README.md": "Trained.\n"})
     assert (folder / "README.md").read_text() == "Trained.\n"
-    found = open_checkpoint(folder)
-    assert found.decoding["temperature"] == 0.7
-    assert found.decoding["eos_token_id"] == 1
-    assert found.tokenizer_json == gpt.tokenizer_json
+    actual = open_checkpoint(folder)
+    assert actual.decoding["temperature"] == 0.7
+    assert actual.decoding["eos_token_id"] == 1
+    assert actual.tokenizer_json == gpt.tokenizer_json
 
 
 def test_only_a_checkpoint_that_opens_replaces_another(gpt: Checkpoint, tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def make_model(model_type: str) -> BertPreTraining:
 
 
 def save(folder: Path, model: BertPreTraining, model_type: str = "bert", task: str = MASKED) -> Path:
-    given = open_checkpoint(write_checkpoint(folder.parent / model_type, model_type=model_type))
+    inputs = open_checkpoint(write_checkpoint(folder.parent / model_type, model_type=model_type))
     config = {"architectures": [f"{CLASSES[model_type]}ForPreTraining"]}
-    tokenizer = Tokenizer.from_str(given.tokenizer_json)
+    tokenizer = Tokenizer.from_str(inputs.tokenizer_json)
     return save_checkpoint(folder, model, tokenizer, model_type=model_type, task=task, config=config)
 
 

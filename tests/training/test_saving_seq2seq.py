@@ -38,13 +38,13 @@ def save(folder: Path, model: Seq2Seq, model_type: str, architecture: str, **opt
 
 def logits(model: Any) -> Tensor:
     """Return the logits of our model, or of one of transformers."""
-    given = (SOURCE, MASK, TARGET)
+    inputs = (SOURCE, MASK, TARGET)
     with torch.no_grad():
         if isinstance(model, Seq2Seq):
-            ours: Tensor = model(*given, torch.ones_like(TARGET))
+            ours: Tensor = model(*inputs, torch.ones_like(TARGET))
             return ours
         theirs: Tensor = model(
-            **dict(zip(("input_ids", "attention_mask", "decoder_input_ids"), given, strict=True))
+            **dict(zip(("input_ids", "attention_mask", "decoder_input_ids"), inputs, strict=True))
         ).logits
         return theirs
 
@@ -70,11 +70,11 @@ def test_a_saved_model_opens_again(tmp_path: Path, form: str) -> None:
     architecture, changed = FORMS[form]
     model = made(**changed)
     folder = save(tmp_path / "new", model, form.partition(" ")[0], architecture)
-    found = open_checkpoint(folder)
-    assert (found.task, found.config) == ("translate", model.config)
-    assert {**IDS, **found.decoding} == found.decoding
-    assert (found.target_tokenizer_json is None) == (model.config.decoder_vocab_size is None)
-    reopened = found.load_model()
+    actual = open_checkpoint(folder)
+    assert (actual.task, actual.config) == ("translate", model.config)
+    assert {**IDS, **actual.decoding} == actual.decoding
+    assert (actual.target_tokenizer_json is None) == (model.config.decoder_vocab_size is None)
+    reopened = actual.load_model()
     assert reopened.state_dict().keys() == model.state_dict().keys()
     assert torch.equal(logits(reopened), logits(model))
     if architecture != "Seq2Seq":
@@ -84,9 +84,9 @@ def test_a_saved_model_opens_again(tmp_path: Path, form: str) -> None:
 
 def test_half_precision(tmp_path: Path) -> None:
     model = made()
-    found = open_checkpoint(save(tmp_path / "half", model, "marian", "MarianMTModel", half=True)).load_model()
+    actual = open_checkpoint(save(tmp_path / "half", model, "marian", "MarianMTModel", half=True)).load_model()
     for name, tensor in model.state_dict().items():
-        assert torch.equal(found.state_dict()[name], tensor.half().float()), name
+        assert torch.equal(actual.state_dict()[name], tensor.half().float()), name
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -41,8 +41,8 @@ class Noisy(nn.Module):
         initialize(self.model, residual_layers=2)
 
     def forward(self, ids: Tensor) -> Tensor:
-        kept = functional.dropout(torch.ones(ids.shape), 0.2, self.training) != 0
-        hidden = self.model.gpt2.encode(ids * kept, torch.ones_like(kept))
+        remaining = functional.dropout(torch.ones(ids.shape), 0.2, self.training) != 0
+        hidden = self.model.gpt2.encode(ids * remaining, torch.ones_like(remaining))
         return self.model.logits(hidden)
 
 
@@ -62,10 +62,10 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert torch.equal(tensor, other[name]), name
+def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
 
 
 def squared(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
@@ -187,19 +187,19 @@ def test_a_run_is_kept_now_and_then(tmp_path: Path) -> None:
 
 
 def test_the_seed_decides_and_the_callers_random_numbers_stay() -> None:
-    found = []
+    actual = []
     for seed in (5, 5, 6):
         model = Noisy()
         torch.manual_seed(77)
         train(model, rows(), next_token, replace(TRAINING, seed=seed))
-        found.append((weights(model), torch.rand(3)))
-    assert_same(found[0][0], found[1][0])
+        actual.append((weights(model), torch.rand(3)))
+    assert_same(actual[0][0], actual[1][0])
     assert not torch.equal(
-        found[0][0]["model.gpt2.token_embedding.weight"], found[2][0]["model.gpt2.token_embedding.weight"]
+        actual[0][0]["model.gpt2.token_embedding.weight"], actual[2][0]["model.gpt2.token_embedding.weight"]
     )
     torch.manual_seed(77)
     expected = torch.rand(3)
-    assert all(torch.equal(drawn, expected) for _, drawn in found)
+    assert all(torch.equal(drawn, expected) for _, drawn in actual)
 
 
 def test_what_is_frozen_stays() -> None:
@@ -222,8 +222,8 @@ def test_a_gradient_that_is_no_number_is_told() -> None:
     before = weights(model)
 
     def broken(model: Noisy, batch: Tensor) -> Loss:
-        found = next_token(model, batch)
-        return found._replace(mean=found.mean * torch.nan)
+        actual = next_token(model, batch)
+        return actual._replace(mean=actual.mean * torch.nan)
 
     with pytest.raises(InputError, match=r"^the gradient is nan at step 0; lower the rate \(6.7e-03\)"):
         train(model, rows(), broken, TRAINING)

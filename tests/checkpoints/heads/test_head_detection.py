@@ -63,8 +63,8 @@ def test_other_ways_to_say_the_task(tmp_path: Path, case: str) -> None:
 def test_one_checkpoint_for_two_tasks(tmp_path: Path) -> None:
     """Those of BERT's pre-training, with or without an architecture."""
     write_task(tmp_path, task="next-sentence", settings={"architectures": ["BertForPreTraining"]})
-    other = load_file(write_task(tmp_path / "other", task="fill-mask") / "model.safetensors")
-    heads = {name: value for name, value in other.items() if name.startswith("cls.")}
+    second = load_file(write_task(tmp_path / "other", task="fill-mask") / "model.safetensors")
+    heads = {name: value for name, value in second.items() if name.startswith("cls.")}
     save_file({**load_file(tmp_path / "model.safetensors"), **heads}, tmp_path / "model.safetensors")
     words = open_checkpoint(tmp_path)
     pairs = open_checkpoint(tmp_path, task="next-sentence")
@@ -99,10 +99,10 @@ def test_activation_of_a_reranker(tmp_path: Path, name: str, older: bool) -> Non
 
 
 def test_reranker_that_says_nothing(tmp_path: Path) -> None:
-    one = write_task(tmp_path / "one", task="rerank", settings={"sentence_transformers": None})
+    first = write_task(tmp_path / "one", task="rerank", settings={"sentence_transformers": None})
     two = write_task(tmp_path / "two", task="classify", labels=("no", "yes"))
-    assert open_checkpoint(one).task == "classify"
-    assert open_checkpoint(one, task="rerank").activation == "sigmoid"
+    assert open_checkpoint(first).task == "classify"
+    assert open_checkpoint(first, task="rerank").activation == "sigmoid"
     assert open_checkpoint(two, task="rerank").activation == "softmax"
     three = message(write_task(tmp_path / "three", task="classify"), task="rerank")
     assert "classifier has 3 outputs, rerank needs 1 or 2; the tensors fit embed, classify, tag" in three

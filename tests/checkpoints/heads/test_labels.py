@@ -30,9 +30,9 @@ def test_labels(tmp_path: Path, case: str, task: str) -> None:
     settings, expected, note = LABELS[case]
     checkpoint = open_checkpoint(write_task(tmp_path, task=task, labels=("x", "y", "z"), settings=settings))
     assert checkpoint.labels == expected
-    found = [line for line in checkpoint.notes if "id2label" in line]
-    assert len(found) == bool(note)
-    assert all(note in line and "took LABEL_0, LABEL_1" in line for line in found)
+    actual = [line for line in checkpoint.notes if "id2label" in line]
+    assert len(actual) == bool(note)
+    assert all(note in line and "took LABEL_0, LABEL_1" in line for line in actual)
 
 
 def test_labels_of_the_caller(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ PROBLEMS: list[tuple[int, str | None, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("count", "said", "given", "expected"), PROBLEMS)
-def test_problems(tmp_path: Path, count: int, said: str | None, given: str | None, expected: str) -> None:
+@pytest.mark.parametrize(("count", "said", "inputs", "expected"), PROBLEMS)
+def test_problems(tmp_path: Path, count: int, said: str | None, inputs: str | None, expected: str) -> None:
     write_task(tmp_path, task="classify", labels=[f"l{i}" for i in range(count)], settings={"problem_type": said})
-    assert open_checkpoint(tmp_path, problem_type=given).problem_type == expected
+    assert open_checkpoint(tmp_path, problem_type=inputs).problem_type == expected

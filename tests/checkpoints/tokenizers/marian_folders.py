@@ -34,22 +34,22 @@ def write_folder(
     """Write the files of a Marian whose vocabulary lacks a share of the pieces."""
     options = {"normalization_rule_name": rules, "vocab_size": 170, **options}
     sides = [EASTERN if joint else LATIN, EASTERN]
-    known = []
+    real = []
     for name, words in zip(("source.spm", "target.spm"), sides, strict=True):
         (folder / name).write_bytes(train(words=words, **options))
         model = read_sentencepieces(CheckpointFolder.open(folder), name)
-        known.append([piece.text for piece in model.pieces if piece.kind in (NORMAL, BYTE)])
+        real.append([piece.text for piece in model.pieces if piece.kind in (NORMAL, BYTE)])
     rng = random.Random(7)
 
     def vocabulary(*pieces: list[str]) -> dict[str, int]:
-        kept = [piece for piece in dict.fromkeys(sum(pieces, [])) if rng.random() >= dropped]
-        rng.shuffle(kept)
-        tokens = ["</s>", "<unk>", *kept[:30], *languages, *kept[30:], "<pad>"]
+        remaining = [piece for piece in dict.fromkeys(sum(pieces, [])) if rng.random() >= dropped]
+        rng.shuffle(remaining)
+        tokens = ["</s>", "<unk>", *remaining[:30], *languages, *remaining[30:], "<pad>"]
         return {token: index for index, token in enumerate(tokens)}
 
-    (folder / "vocab.json").write_text(json.dumps(vocabulary(known[0], *([] if separate else known[1:]))))
+    (folder / "vocab.json").write_text(json.dumps(vocabulary(real[0], *([] if separate else real[1:]))))
     if separate:
-        (folder / "target_vocab.json").write_text(json.dumps(vocabulary(known[1])))
+        (folder / "target_vocab.json").write_text(json.dumps(vocabulary(real[1])))
     (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": separate}))
     return folder
 
@@ -69,6 +69,6 @@ def read(folder: Path) -> TranslationTokenizers:
 
 def runtime(folder: Path, file: TokenizerFile, vocab_size: int) -> Tokenizer:
     """Return a tokenizer as the runtime loads it."""
-    made = Path(tempfile.mkdtemp(dir=folder)) / "tokenizer.json"
-    made.write_text(file.text, encoding="utf-8")
-    return Tokenizer.load(made, vocab_size)
+    built = Path(tempfile.mkdtemp(dir=folder)) / "tokenizer.json"
+    built.write_text(file.text, encoding="utf-8")
+    return Tokenizer.load(built, vocab_size)

@@ -42,7 +42,7 @@ def lines(words: Sequence[str] = WORDS, count: int = 300, seed: int = 5) -> list
 def odd_lines(count: int, words: Sequence[str] = WORDS, seed: int = 6) -> list[str]:
     """Return texts of words and of what makes trouble, and of much of one thing."""
     rng = random.Random(seed)
-    made = [
+    built = [
         "",
         " ",
         "\u2581",
@@ -57,20 +57,20 @@ def odd_lines(count: int, words: Sequence[str] = WORDS, seed: int = 6) -> list[s
         "\ufdd0",
     ]
     parts = [*words, *ODD, *ODD, " ", " "]
-    while len(made) < count:
-        made.append("".join(rng.choices(parts, k=rng.randrange(1, 9))))
-        made.append(rng.choice(parts) * rng.randrange(1, 9) + rng.choice(parts))
-        made.append("".join(rng.choices([*"".join(words), *ODD], k=rng.randrange(1, 14))))
-    return made
+    while len(built) < count:
+        built.append("".join(rng.choices(parts, k=rng.randrange(1, 9))))
+        built.append(rng.choice(parts) * rng.randrange(1, 9) + rng.choice(parts))
+        built.append("".join(rng.choices([*"".join(words), *ODD], k=rng.randrange(1, 14))))
+    return built
 
 
 @cache
 def train(kind: str = "unigram", words: str = "", vocab_size: int = 320, **options: Any) -> bytes:
     """Return the model file of a model trained on a few hundred lines of ``words``, those of all scripts by default."""
-    made = io.BytesIO()
+    built = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines(words.split() or WORDS)),
-        model_writer=made,
+        model_writer=built,
         model_type=kind,
         vocab_size=vocab_size,
         hard_vocab_limit=False,
@@ -78,7 +78,7 @@ def train(kind: str = "unigram", words: str = "", vocab_size: int = 320, **optio
         minloglevel=2,
         **{"character_coverage": 0.98, **options},
     )
-    return made.getvalue()
+    return built.getvalue()
 
 
 def processor(data: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -111,11 +111,11 @@ def field(number: int, value: int | float | str | bytes) -> bytes:
 
 def varint(value: int) -> bytes:
     """Return a whole number in groups of seven bits."""
-    made = bytearray()
+    built = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        built.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*made, value])
+    return bytes([*built, value])
 
 
 def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
@@ -128,5 +128,5 @@ SPECIALS = piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("</s>", 0.0, 3)
 
 def model_file(*pieces: bytes, kind: int = 1, trainer: bytes = b"", normalizer: bytes = b"") -> bytes:
     """Return a model file by hand, of special tokens, ``a``, ``b``, the space, and ``pieces``."""
-    known = SPECIALS + piece("a", -2.0) + piece("b", -3.0) + piece("\u2581", -4.0)
-    return known + b"".join(pieces) + field(2, field(3, kind) + trainer) + field(3, normalizer)
+    real = SPECIALS + piece("a", -2.0) + piece("b", -3.0) + piece("\u2581", -4.0)
+    return real + b"".join(pieces) + field(2, field(3, kind) + trainer) + field(3, normalizer)

@@ -62,14 +62,14 @@ def test_ids_and_offsets_of_transformers(trained: Path, tmp_path: Path, case: st
     texts += ["it's we'll I'm", "naïve café — Zürich", "日本語 テスト", "👩🏽‍🚀 🇩🇪!"]
     for text in texts:
         encoded = theirs(text, return_offsets_mapping=True)
-        found = ours.encode(text)
-        assert (found.ids, found.offsets) == (encoded["input_ids"], encoded["offset_mapping"])
+        actual = ours.encode(text)
+        assert (actual.ids, actual.offsets) == (encoded["input_ids"], encoded["offset_mapping"])
     texts = [text for text in texts if text]  # transformers takes an empty second text for none
     for first, second in zip(texts, reversed(texts), strict=True):
         encoded = theirs(first, second)
-        found = ours.encode(first, second)
-        assert found.ids == encoded["input_ids"]
-        assert not any(found.type_ids)
+        actual = ours.encode(first, second)
+        assert actual.ids == encoded["input_ids"]
+        assert not any(actual.type_ids)
 
 
 END = "<|endoftext|>"
@@ -109,10 +109,10 @@ def test_ids_of_gpt2(trained: Path, tmp_path: Path, case: str, added: dict[str, 
     texts += ["naïve café — Zürich", "日本語 テスト", "👩🏽‍🚀 🇩🇪!", "a <|user|> b<|bot|>c", " <|bot|>"]
     for text in texts:
         encoded = theirs(text, return_offsets_mapping=True)
-        found = ours.encode(text)
-        assert found.ids == encoded["input_ids"]
+        actual = ours.encode(text)
+        assert actual.ids == encoded["input_ids"]
         if case != "prefix":
-            assert ours.decode(found.ids, skip_special_tokens=False) == text
+            assert ours.decode(actual.ids, skip_special_tokens=False) == text
 
 
 GPT2_FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
@@ -199,8 +199,8 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_named(trained: Path, tmp_path: Path, fault: str) -> None:
     changed, expected = FAULTS[fault]
-    kept = {name: (trained / name).read_text(encoding="utf-8") for name in ("vocab.json", "merges.txt")}
-    for name, content in {**kept, **changed}.items():
+    remaining = {name: (trained / name).read_text(encoding="utf-8") for name in ("vocab.json", "merges.txt")}
+    for name, content in {**remaining, **changed}.items():
         if content is not None:
             (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(EdgebertError) as caught:

@@ -36,10 +36,10 @@ class Both:
     """Our tokenizers of a folder, as the runtime has them, and that of transformers, which takes texts as texts."""
 
     def __init__(self, folder: Path) -> None:
-        found = read(folder)
-        self.languages = found.languages
+        actual = read(folder)
+        self.languages = actual.languages
         target = "target_vocab.json" if (folder / "target_vocab.json").exists() else "vocab.json"
-        sides = ((found.source, "vocab.json"), (found.target or found.source, target))
+        sides = ((actual.source, "vocab.json"), (actual.target or actual.source, target))
         self.ours = [runtime(folder, file, size(folder, name)) for file, name in sides]
         self.pieces = [processor((folder / name).read_bytes()) for name in ("source.spm", "target.spm")]
         self.separate, self.size = target != "vocab.json", size(folder, target) - SPACE
@@ -51,9 +51,9 @@ class Both:
         """Compare the ids of a text on both sides, and the text of these."""
         for side, switch in enumerate((self.theirs._switch_to_input_mode, self.theirs._switch_to_target_mode)):
             switch()
-            found = self.ours[side].single.join(self.ours[side].ids(text)).ids
-            assert found == self.theirs.encode(text) or self.is_matter_of_rounding(side, text), (side, text)
-        self.check_text(found)
+            actual = self.ours[side].single.join(self.ours[side].ids(text)).ids
+            assert actual == self.theirs.encode(text) or self.is_matter_of_rounding(side, text), (side, text)
+        self.check_text(actual)
 
     def is_matter_of_rounding(self, side: int, text: str) -> bool:
         """Say whether the pieces found in a text are as good as those that SentencePiece finds."""
@@ -73,7 +73,7 @@ class Both:
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return both tokenizers of a folder."""
     return Both(write_folder(tmp_path_factory.mktemp("marian"), **FOLDERS[request.param]))
 
@@ -84,33 +84,33 @@ def differs(text: str, languages: dict[str, int]) -> bool:
     Whatever a text begins with is a language there if it is written like one, unknown or not. And where the pieces know
     none of its letters, a special token or a language is one there wherever it stands.
     """
-    code, found, rest = text.partition("<<")
-    if text.startswith(">>") and found:
+    code, actual, tail = text.partition("<<")
+    if text.startswith(">>") and actual:
         if code[2:] not in languages:
             return True
-        text = rest
+        text = tail
     return any(token in text for token in ("</s>", "<unk>", *(f">>{code}<<" for code in languages)))
 
 
-def test_ids_and_texts_are_those_of_transformers(both: Both) -> None:
-    for start in ["", *(f">>{code}<<" for code in both.languages)]:
+def test_ids_and_texts_are_those_of_transformers(sides: Both) -> None:
+    for start in ["", *(f">>{code}<<" for code in sides.languages)]:
         for text in [*lines(count=60), *lines(f"{LATIN} {EASTERN}".split(), 60, 3), *odd_lines(120)]:
-            if not differs(text, both.languages):
-                both.check(f"{start}{text}")
+            if not differs(text, sides.languages):
+                sides.check(f"{start}{text}")
 
 
 @settings(max_examples=30, deadline=None)
 @given(text=odd_texts)
-def test_any_text_gives_the_same(both: Both, text: str) -> None:
-    assume(not differs(text, both.languages))
-    both.check(text)
+def test_any_text_gives_the_same(sides: Both, text: str) -> None:
+    assume(not differs(text, sides.languages))
+    sides.check(text)
 
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_any_ids_give_the_same_text(both: Both, data: st.DataObject) -> None:
+def test_any_ids_give_the_same_text(sides: Both, data: st.DataObject) -> None:
     # With separate vocabularies MarianTokenizer looks for the special tokens of targets among those of sources.
-    both.check_text(data.draw(st.lists(st.integers(2, both.size - 1 - both.separate), max_size=12)))
+    sides.check_text(data.draw(st.lists(st.integers(2, sides.size - 1 - sides.separate), max_size=12)))
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Return both tokenizers of a model that can be told languages, and whose vocabulary lacks a sign."""
     folder = write_folder(tmp_path_factory.mktemp("told"), languages=LANGUAGES)
     vocabulary = {token: index for token, index in json.loads((folder / "vocab.json").read_text()).items()}
-    kept = {token: index for token, index in vocabulary.items() if "." not in token}
-    (folder / "vocab.json").write_text(json.dumps(kept))
+    remaining = {token: index for token, index in vocabulary.items() if "." not in token}
+    (folder / "vocab.json").write_text(json.dumps(remaining))
     return Both(folder)
 
 
@@ -155,23 +155,23 @@ def test_what_is_told_of_a_folder(tmp_path: Path) -> None:
     config = {"tokenizer_class": "MarianTokenizer", "target_lang": "deu", "source_lang": "eng", "model_max_length": 77}
     config |= {"clean_up_tokenization_spaces": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    found = read(folder)
-    assert (found.language_style, found.source_language, found.target_language) == ("token", "", "deu")
-    assert (found.source.model_max_length, found.source.mask_token) == (77, None)
-    missing, spaces = found.source.notes
+    actual = read(folder)
+    assert (actual.language_style, actual.source_language, actual.target_language) == ("token", "", "deu")
+    assert (actual.source.model_max_length, actual.source.mask_token) == (77, None)
+    missing, spaces = actual.source.notes
     assert "pieces of source.spm are not in vocab.json: they are unknown" in missing
     assert "clean_up_tokenization_spaces is not followed" in spaces
-    assert found.target is not None
-    assert found.target.text != found.source.text
+    assert actual.target is not None
+    assert actual.target.text != actual.source.text
 
 
 def test_one_tokenizer_serves_both_sides_with_the_same_pieces(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, joint=True)
     assert (folder / "source.spm").read_bytes() == (folder / "target.spm").read_bytes()
-    found = read(folder)
-    assert found.target is None
-    assert found.language_style == ""
-    assert found.languages == {}
+    actual = read(folder)
+    assert actual.target is None
+    assert actual.language_style == ""
+    assert actual.languages == {}
     Both(folder).check("Москва и я, the cat")
 
 

@@ -74,10 +74,10 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def assert_equal(pair: tuple[Any, Tokenizer], text: str) -> None:
     theirs, ours = pair
-    expected, found = theirs.encode(text), ours.encode(text, add_special_tokens=False).ids
-    assert equal(theirs, found, expected), (text, theirs.id_to_piece(expected), theirs.id_to_piece(found))
-    known = [index for index in expected if index != theirs.unk_id()]
-    assert ours.decode(expected, skip_special_tokens=True) == theirs.decode(known).strip()
+    expected, actual = theirs.encode(text), ours.encode(text, add_special_tokens=False).ids
+    assert equal(theirs, actual, expected), (text, theirs.id_to_piece(expected), theirs.id_to_piece(actual))
+    real = [index for index in expected if index != theirs.unk_id()]
+    assert ours.decode(expected, skip_special_tokens=True) == theirs.decode(real).strip()
 
 
 def test_ids_and_texts_are_those_of_sentencepiece(pair: tuple[Any, Tokenizer]) -> None:

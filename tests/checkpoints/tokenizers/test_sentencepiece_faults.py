@@ -105,11 +105,11 @@ def test_damaged_bytes_are_an_error_of_ours_or_harmless(tmp_path: Path, kind: st
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
             tokenizer = load(write(tmp_path, bytes(damaged[: rng.choice([len(damaged), number * 7])])))
-            found = tokenizer.encode("the cat ☃ привет").ids
+            actual = tokenizer.encode("the cat ☃ привет").ids
         except EdgebertError:
             refused += 1
             continue
-        assert max(found) < tokenizer.get_vocab_size()
+        assert max(actual) < tokenizer.get_vocab_size()
     assert 50 < refused < 300
 
 

@@ -51,8 +51,8 @@ class Pair:
 
     def theirs(self, text: str) -> str:
         """Return what SentencePiece makes of a text; what it has for a space is one again."""
-        made: str = self.processor.normalize(text)
-        return made.replace("\u2581", " ")
+        built: str = self.processor.normalize(text)
+        return built.replace("\u2581", " ")
 
     def check(self, text: str) -> None:
         text = text.replace("\u2581", " ")

@@ -155,7 +155,7 @@ def test_damaged_bytes_are_an_error_of_ours_or_harmless(folder: Path) -> None:
         (folder / "tokenizer.json").write_bytes(damaged)
         try:
             text_now = read_tokenizer(CheckpointFolder.open(folder), 11).text
-            found = Tokenizer.from_str(text_now).encode("a b zz é [MASK]").ids
+            actual = Tokenizer.from_str(text_now).encode("a b zz é [MASK]").ids
         except EdgebertError:
             continue
-        assert max(found, default=0) < 11
+        assert max(actual, default=0) < 11

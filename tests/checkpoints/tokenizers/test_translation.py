@@ -46,16 +46,16 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> TranslationTokenizers:
     return mbart(tmp_path_factory.mktemp("mbart50"), COUNT + 53)
 
 
-def assert_offset(found: TranslationTokenizers, text: str) -> None:
+def assert_offset(actual: TranslationTokenizers, text: str) -> None:
     """Compare the ids of a text with those of SentencePiece, which fairseq moves by one."""
-    reference, tokenizer = processor(PIECES), Tokenizer.from_str(found.source.text)
+    reference, tokenizer = processor(PIECES), Tokenizer.from_str(actual.source.text)
     tokenizer.encode_special_tokens = True
     *ids, end = tokenizer.encode(text).ids
     pieces = [0 if index == 3 else index - 1 for index in ids]
     assert equal(reference, pieces, reference.encode(text))
     assert end == 2
-    known = [index for index in pieces if index]
-    assert tokenizer.decode([*ids, end], skip_special_tokens=True) == reference.decode(known).strip()
+    real = [index for index in pieces if index]
+    assert tokenizer.decode([*ids, end], skip_special_tokens=True) == reference.decode(real).strip()
 
 
 def test_ids_of_mbart_are_those_of_fairseq(many: TranslationTokenizers) -> None:
@@ -93,9 +93,9 @@ def test_tokens_of_mbart_are_those_of_transformers(many: TranslationTokenizers, 
 )
 def test_languages_are_told_by_class_and_size(tmp_path: Path, rows: int, config: dict[str, Any], style: str) -> None:
     config |= {"src_lang": "de_DE", "tgt_lang": "xx_XX", "model_max_length": 99}
-    found = mbart(tmp_path, COUNT + rows, **config)
-    assert (found.language_style, found.source_language, found.target_language) == (style, "de_DE", "")
-    assert found.source.model_max_length == 99
+    actual = mbart(tmp_path, COUNT + rows, **config)
+    assert (actual.language_style, actual.source_language, actual.target_language) == (style, "de_DE", "")
+    assert actual.source.model_max_length == 99
 
 
 @pytest.mark.parametrize(
@@ -120,34 +120,34 @@ def test_ready_tokenizer_of_mbart_puts_no_language_around_a_text(tmp_path: Path)
     write_tokenizer(tmp_path, "mbart", 0)
     ready = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert ready.encode("cat").tokens[0] == "en_XX"
-    found = read_folder(tmp_path, "mbart", 400, first=(400, ready.token_to_id("ro_RO")))
-    made = Tokenizer.from_str(found.source.text)
-    assert made.encode("cat").tokens == [*ready.encode("cat", add_special_tokens=False).tokens, "</s>"]
-    assert found.languages == {code: ready.token_to_id(code) for code in ("de_DE", "en_XX", "ro_RO")}
-    assert (found.language_style, found.source_language, found.target_language) == ("bart25", "", "ro_RO")
+    actual = read_folder(tmp_path, "mbart", 400, first=(400, ready.token_to_id("ro_RO")))
+    built = Tokenizer.from_str(actual.source.text)
+    assert built.encode("cat").tokens == [*ready.encode("cat", add_special_tokens=False).tokens, "</s>"]
+    assert actual.languages == {code: ready.token_to_id(code) for code in ("de_DE", "en_XX", "ro_RO")}
+    assert (actual.language_style, actual.source_language, actual.target_language) == ("bart25", "", "ro_RO")
 
 
 def test_bart_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, "bart", 0)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BartTokenizer"}')
-    found = read_folder(tmp_path, "bart", len(vocabulary("bart")))
+    actual = read_folder(tmp_path, "bart", len(vocabulary("bart")))
     theirs = transformers.BartTokenizer.from_pretrained(tmp_path)
-    ours = Tokenizer.from_str(found.source.text)
+    ours = Tokenizer.from_str(actual.source.text)
     for text in [*lines(count=50), *odd_lines(100)]:
         if not {"<s>", "</s>", "<unk>", "<mask>", "<pad>"} & {*text.split()}:
             assert ours.encode(text).ids == theirs(text)["input_ids"]
-    assert (found.languages, found.language_style, found.target) == ({}, "", None)
+    assert (actual.languages, actual.language_style, actual.target) == ({}, "", None)
 
 
 def test_ready_tokenizers_are_taken_as_they_are(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, "seq2seq", 0)
     source, target = (tmp_path / f"{side}_tokenizer.json" for side in ("source", "target"))
-    found = read_folder(tmp_path, "seq2seq", 300, 200)
-    assert found.target is not None
-    for file, made in ((source, found.source), (target, found.target)):
-        assert json.loads(made.text)["model"] == json.loads(file.read_text())["model"]
+    actual = read_folder(tmp_path, "seq2seq", 300, 200)
+    assert actual.target is not None
+    for file, built in ((source, actual.source), (target, actual.target)):
+        assert json.loads(built.text)["model"] == json.loads(file.read_text())["model"]
     source.rename(tmp_path / "tokenizer.json")
-    assert read_folder(tmp_path, "seq2seq", 300, 200) == found
+    assert read_folder(tmp_path, "seq2seq", 300, 200) == actual
     with pytest.raises(TokenizerError, match=r"^target_tokenizer\.json: ids beyond the 7 of the model"):
         read_folder(tmp_path, "seq2seq", 300, 7)
     target.unlink()
@@ -162,9 +162,9 @@ def test_ready_tokenizer_of_marian_goes_before_its_pieces(tmp_path: Path, droppe
     built = read(folder)
     (folder / "tokenizer.json").write_text(built.source.text, encoding="utf-8")
     (folder / "source.spm").unlink()
-    found = read(folder)
-    assert (found.source.text, found.target) == (built.source.text, None)
-    assert (found.languages, found.language_style) == (built.languages, "token")
+    actual = read(folder)
+    assert (actual.source.text, actual.target) == (built.source.text, None)
+    assert (actual.languages, actual.language_style) == (built.languages, "token")
     if dropped:
         with pytest.raises(TokenizerError, match=rf"^tokenizer\.json: ids beyond the {size(folder) + 1} of the model"):
             read_folder(folder, "marian", size(folder) + 1)

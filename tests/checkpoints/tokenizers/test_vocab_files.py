@@ -47,23 +47,23 @@ def vocabulary(rng: random.Random) -> list[str]:
     """Return special tokens, and pieces of one to four letters of most scripts, some without their letters."""
     pieces = dict.fromkeys(SPECIALS)
     for letters in SCRIPTS.values():
-        known = [letter for letter in letters if not letter.isspace() and rng.random() < 0.9]
+        real = [letter for letter in letters if not letter.isspace() and rng.random() < 0.9]
         for length in range(1, 5):
-            for _ in range(len(known) * 2):
-                piece = "".join(rng.choices(known, k=length)) if known else ""
+            for _ in range(len(real) * 2):
+                piece = "".join(rng.choices(real, k=length)) if real else ""
                 pieces |= {piece: None, f"##{piece}": None} if piece else {}
     return list(pieces)
 
 
 def strings(rng: random.Random, count: int) -> list[str]:
     """Return random strings, most of one script with signs and spaces, some with special tokens inside."""
-    made = ["", " ", "a" * 101, "b" * 100, "[CLS] x [SEP]", "[mask]", "[MASK]", "x[PAD]y", "##a", "[UNK]a"]
+    built = ["", " ", "a" * 101, "b" * 100, "[CLS] x [SEP]", "[mask]", "[MASK]", "x[PAD]y", "##a", "[UNK]a"]
     for _ in range(count):
         script = SCRIPTS[rng.choice(list(SCRIPTS))]
         mixed = script * 3 + SCRIPTS["signs"] + SCRIPTS["spaces"] * 2 + rng.choice(list(SCRIPTS.values()))
         text = "".join(rng.choices(mixed, k=rng.randrange(1, 40)))
-        made.append(text if rng.random() < 0.9 else f"{text}{rng.choice(SPECIALS)}{text[:5]}")
-    return made
+        built.append(text if rng.random() < 0.9 else f"{text}{rng.choice(SPECIALS)}{text[:5]}")
+    return built
 
 
 @pytest.fixture
@@ -94,15 +94,15 @@ def test_ids_are_those_of_transformers(tmp_path: Path, settings: dict[str, Any])
     ours = Tokenizer.from_str(read(tmp_path, len(tokens)).text)
     reference = transformers.BertTokenizer.from_pretrained(tmp_path)
     expected = reference(texts)
-    found = ours.encode_batch(texts)
-    assert [encoding.ids for encoding in found] == expected["input_ids"]
+    actual = ours.encode_batch(texts)
+    assert [encoding.ids for encoding in actual] == expected["input_ids"]
     pairs = list(zip(texts[:500], texts[500:1000], strict=True))
     expected = reference(pairs)
-    found = ours.encode_batch(pairs)
-    assert [encoding.ids for encoding in found] == expected["input_ids"]
-    assert [encoding.type_ids for encoding in found] == expected["token_type_ids"]
-    known = sum(len(set(encoding.ids) - {1, 2, 3}) for encoding in found)
-    assert known > 5000  # the strings do not all come out as unknown
+    actual = ours.encode_batch(pairs)
+    assert [encoding.ids for encoding in actual] == expected["input_ids"]
+    assert [encoding.type_ids for encoding in actual] == expected["token_type_ids"]
+    real = sum(len(set(encoding.ids) - {1, 2, 3}) for encoding in actual)
+    assert real > 5000  # the strings do not all come out as unknown
 
 
 def test_ready_tokenizer_equals_the_built_one(tmp_path: Path) -> None:

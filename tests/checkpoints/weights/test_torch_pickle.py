@@ -42,7 +42,7 @@ def shard(weights: dict[str, Tensor], folder: Path) -> dict[str, str]:
     """Write the weights into two pickles with an index, which is returned."""
     listed = {name: f"pytorch_model-{number % 2 + 1}.bin" for number, name in enumerate(weights)}
     for file in set(listed.values()):
-        torch.save({name: weights[name] for name, found in listed.items() if found == file}, folder / file)
+        torch.save({name: weights[name] for name, actual in listed.items() if actual == file}, folder / file)
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": listed}))
     return listed
 
@@ -76,10 +76,10 @@ def test_every_layout_gives_the_same_model(sound: Path, folder: Path, layout: st
     LAYOUTS[layout](stored(folder), folder)
     expected = open_checkpoint(sound).load_model().state_dict()
     checkpoint = open_checkpoint(folder, allow_pickle=True)
-    found = checkpoint.load_model().state_dict()
+    actual = checkpoint.load_model().state_dict()
     assert checkpoint.weights.pickled
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     text = refused(folder, allow_pickle=False)
     for part in ("is a pickle", "convert it, which is safer: python -c", "with allow_pickle=True"):
         assert part in text
@@ -88,17 +88,17 @@ def test_every_layout_gives_the_same_model(sound: Path, folder: Path, layout: st
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(sound: Path, folder: Path, dtype: torch.dtype) -> None:
     torch.save({name: value.to(dtype) for name, value in stored(folder).items()}, folder / FILE)
-    found = open_checkpoint(folder, allow_pickle=True).load_model().state_dict()
+    actual = open_checkpoint(folder, allow_pickle=True).load_model().state_dict()
     expected = open_checkpoint(sound).load_model().to(dtype).float().state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("layout", ["zip", "without zip", "shards"])
 def test_command_of_the_message_converts(sound: Path, folder: Path, layout: str) -> None:
     LAYOUTS[layout](stored(folder), folder)
-    found = re.search('python -c "(.*?)"; or', refused(folder, allow_pickle=False))
-    assert found
-    subprocess.run([sys.executable, "-c", found.group(1)], cwd=folder, check=True)
+    actual = re.search('python -c "(.*?)"; or', refused(folder, allow_pickle=False))
+    assert actual
+    subprocess.run([sys.executable, "-c", actual.group(1)], cwd=folder, check=True)
     expected = load_file(sound / "model.safetensors")
     assert all(torch.equal(value, expected[name]) for name, value in load_file(folder / "model.safetensors").items())
     assert not open_checkpoint(folder).weights.pickled
@@ -120,11 +120,11 @@ class Hostile:
 
 
 HOSTILE: dict[str, Callable[[Any, Path], object]] = {
-    "zip": lambda held, folder: torch.save(held, folder / FILE),
-    "without zip": lambda held, folder: legacy(held, folder / FILE),
-    "plain": lambda held, folder: (folder / FILE).write_bytes(pickle.dumps(held["x"], protocol=2)),
-    "plain and newer": lambda held, folder: (folder / FILE).write_bytes(pickle.dumps(held["x"], protocol=4)),
-    "shard": lambda held, folder: shard(held, folder),
+    "zip": lambda weights, folder: torch.save(weights, folder / FILE),
+    "without zip": lambda weights, folder: legacy(weights, folder / FILE),
+    "plain": lambda weights, folder: (folder / FILE).write_bytes(pickle.dumps(weights["x"], protocol=2)),
+    "plain and newer": lambda weights, folder: (folder / FILE).write_bytes(pickle.dumps(weights["x"], protocol=4)),
+    "shard": lambda weights, folder: shard(weights, folder),
 }
 
 
@@ -164,9 +164,9 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor]], Any], tuple[str, ...]]] =
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("held", REFUSED)
-def test_what_is_no_state_dict(folder: Path, held: str) -> None:
-    change, expected = REFUSED[held]
+@pytest.mark.parametrize("content", REFUSED)
+def test_what_is_no_state_dict(folder: Path, content: str) -> None:
+    change, expected = REFUSED[content]
     torch.save(change(stored(folder)), folder / FILE)
     text = refused(folder)
     for part in expected:
