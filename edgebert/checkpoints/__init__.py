@@ -1,4 +1,4 @@
-"""Checkpoint folders in the format of the Hugging Face Hub, opened, checked and renamed."""
+"""Checkpoint folders in the format of the Hugging Face Hub."""
 
 from edgebert.checkpoints.checkpoint import Checkpoint, open_checkpoint
 

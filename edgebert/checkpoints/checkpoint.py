@@ -1,4 +1,4 @@
-"""Open a checkpoint: a local folder in the format of the Hugging Face Hub.
+"""Open a checkpoint in the format of the Hugging Face Hub.
 
 A folder is data: nothing in it is run, nothing outside of it is read, and whatever is wrong with it is reported at
 once, before any weight is loaded.
@@ -91,7 +91,7 @@ class Checkpoint:
     head_names: HeadNames | None = field(repr=False)
 
     def load_model(self) -> Reference:
-        """Return the model with its weights, in float32 and in evaluation mode: for embed the encoder alone.
+        """Return the model in float32 and evaluation mode.
 
         For generate it is a :class:`~edgebert.models.gpt2.heads.Gpt2LanguageModel`, for translate a
         :class:`~edgebert.models.seq2seq.model.Seq2Seq`.
@@ -114,7 +114,7 @@ def open_checkpoint(
     problem_type: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> Checkpoint:
-    """Open the checkpoint in ``folder`` and check everything but the values of the weights.
+    """Open the checkpoint in ``folder`` and check all but weight values.
 
     ``task`` is one of ``task_specs.TASKS`` or an alias; without it the folder decides. ``allow_pickle`` has pickles
     of PyTorch read where there is no safetensors file, and then as tensors and nothing else. ``problem_type`` and
@@ -206,7 +206,7 @@ def assemble(
 
 
 class ModelTokenizers(NamedTuple):
-    """The tokenizers of a folder, and what it says of the languages that it translates."""
+    """The tokenizers of a folder, and the languages of translate."""
 
     source: TokenizerFile
     target: TokenizerFile | None
@@ -216,7 +216,7 @@ class ModelTokenizers(NamedTuple):
 def read_model_tokenizers(
     folder: CheckpointFolder, config: ModelConfig | None, lowercase: bool, decoding: dict[str, Any]
 ) -> ModelTokenizers:
-    """Read the tokenizer of a model, or both of one that translates."""
+    """Read the tokenizer, or the source and target tokenizers, of a model."""
     if config is None:
         return ModelTokenizers(read_tokenizer(folder, None, lowercase), None, {})
     model, name = config.model, config.model_type
@@ -231,7 +231,7 @@ def read_model_tokenizers(
 
 
 def check_mask(task_head: TaskHead, tokenizer: TokenizerFile) -> None:
-    """Make sure that a model which guesses words can be told which."""
+    """Check that fill-mask has a mask token."""
     if task_head.task == "fill-mask" and tokenizer.mask_token is None:
         raise TokenizerError(
             "the tokenizer has no mask token, which fill-mask needs; name it in tokenizer_config.json (mask_token), "
@@ -240,7 +240,7 @@ def check_mask(task_head: TaskHead, tokenizer: TokenizerFile) -> None:
 
 
 def attempt(problems: list[EdgebertError], read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """Call ``read``; an error of ours becomes one of the problems."""
+    """Call ``read``; an error of ours becomes one of ``problems``."""
     try:
         return read(*args, **kwargs)
     except EdgebertError as error:
@@ -249,7 +249,7 @@ def attempt(problems: list[EdgebertError], read: Callable[P, T], *args: P.args, 
 
 
 def failure(folder: Path, problems: list[EdgebertError]) -> CheckpointError:
-    """Make one error of all that is wrong with ``folder``; options stay fields."""
+    """Make one error of all ``problems``; options stay fields."""
     options: dict[str, object] = {}
 
     def placeholder(name: str, value: object) -> str:
@@ -263,7 +263,10 @@ def failure(folder: Path, problems: list[EdgebertError]) -> CheckpointError:
 def text_length(
     config: Config, task: str, sentence: SentenceModules, tokenizer: TokenizerFile
 ) -> tuple[int, list[str]]:
-    """Return where the checkpoint cuts texts, at most at the number of positions; prompts are cut nowhere else."""
+    """Return the length that texts are truncated to, and notes.
+
+    It is at most the number of positions. Prompts of generate have no other limit.
+    """
     positions = config.max_tokens
     if task == "generate":
         return positions, []

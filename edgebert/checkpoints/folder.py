@@ -31,7 +31,7 @@ BYTE_ORDER_MARKS = {
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """A folder with a checkpoint, from which files are read by their plain names."""
+    """A folder with a checkpoint, whose files are read by name."""
 
     path: Path
 
@@ -53,11 +53,11 @@ class CheckpointFolder:
         raise CheckpointError(one_line(f"{folder} does not exist; {hint}"))
 
     def has(self, name: str) -> bool:
-        """Say whether the folder has an entry called ``name``, of whatever type."""
+        """Say whether the folder has an entry ``name`` of any type."""
         return os.path.lexists(self.path / name)
 
     def names(self, limit: int = 8) -> str:
-        """Return the names of some files of the folder, for messages."""
+        """Return some file names of the folder, for messages."""
         try:
             with os.scandir(self.path) as entries:
                 names = [entry.name for entry in itertools.islice(entries, limit + 1)]
@@ -98,7 +98,7 @@ class CheckpointFolder:
         return any(Path(target).is_relative_to(allowed) for allowed in roots)
 
     def content(self, name: str, cap: int) -> bytes:
-        """Return the bytes of the file ``name``, which may have ``cap`` of them.
+        """Return the bytes of the file ``name``, at most ``cap``.
 
         Raises:
             CheckpointError: if it cannot be read or is too large.
@@ -111,7 +111,7 @@ class CheckpointFolder:
         return data
 
     def text(self, name: str, cap: int = MAX_CONFIG_BYTES, *, drop_mark: bool = False) -> str:
-        """Return the text of the UTF-8 file ``name``, which may have ``cap`` bytes.
+        """Return the UTF-8 text of the file ``name``, at most ``cap`` bytes.
 
         A byte order mark of UTF-8 is dropped with ``drop_mark``, and is an error otherwise.
 
@@ -130,7 +130,7 @@ class CheckpointFolder:
             ) from error
 
     def json(self, name: str, kind: type[dict[str, Any]] | type[list[Any]] = dict, cap: int = MAX_CONFIG_BYTES) -> Any:
-        """Return what the JSON file ``name`` holds, which must be of type ``kind``.
+        """Return the content of a JSON file, which must be a ``kind``.
 
         Raises:
             CheckpointError: if it cannot be read, is not JSON, or is of another type.
@@ -146,7 +146,7 @@ class CheckpointFolder:
 
 
 def parse_json(name: str, text: str) -> Any:
-    """Parse JSON that stands in the file ``name`` and that may name no key twice.
+    """Parse the JSON of the file ``name``, without repeated keys.
 
     Raises:
         CheckpointError: if it is not JSON, with the place of the fault, or has a key twice.
@@ -159,7 +159,7 @@ def parse_json(name: str, text: str) -> Any:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object of JSON, refusing a key that stands there twice."""
+    """Build a JSON object, refusing repeated keys."""
     data = dict(pairs)
     if len(data) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
@@ -168,7 +168,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def foreign(data: bytes) -> str | None:
-    """Recognise what often lies in the place of a model's file, by its first bytes."""
+    """Recognize what often stands in place of a model's file."""
     start = data[:256].lstrip().lower()
     if start.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer and not the file itself: run 'git lfs pull' in the folder"
@@ -180,7 +180,7 @@ def foreign(data: bytes) -> str | None:
 
 
 def is_plain(name: object) -> bool:
-    """Say whether ``name`` is the name of a file in the folder and not a path that leads elsewhere."""
+    """Say whether ``name`` is a plain file name, not a path."""
     return (
         isinstance(name, str)
         and name not in ("", ".", "..")
@@ -190,11 +190,11 @@ def is_plain(name: object) -> bool:
 
 
 def some(names: Sequence[str], limit: int = 5) -> str:
-    """Return the first names of a list, and how many there are in all."""
+    """Return the first names of a list, and their number."""
     shown = ", ".join(f"{name:.120}" for name in names[:limit])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > limit else shown
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` with everything that would break a line or a terminal made visible."""
+    """Escape line breaks and terminal controls in ``text``."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

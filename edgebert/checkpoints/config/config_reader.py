@@ -38,7 +38,7 @@ class ModelConfig:
 
     @property
     def architecture(self) -> str | None:
-        """The name of the class that saved the checkpoint, if it is known."""
+        """The class that saved the checkpoint, if known."""
         names = self.data.get("architectures")
         first = names[0] if isinstance(names, list) and names else None
         return first if isinstance(first, str) else None
@@ -69,7 +69,7 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
 
 
 def misspelt_keys(data: dict[str, Any], kind: ModelType) -> list[str]:
-    """Name the unknown keys that resemble a key which changes the result."""
+    """Name the unknown keys that resemble a known one."""
     keys = [*kind.keys, *kind.required]
     accepted = {*keys, *kind.legacy_keys.values(), *PROBABILITIES, *LOOKALIKES}
     matches = {key: difflib.get_close_matches(key, keys, n=1, cutoff=0.87) for key in data if key not in accepted}
@@ -81,7 +81,7 @@ def misspelt_keys(data: dict[str, Any], kind: ModelType) -> list[str]:
 
 
 def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> Config | None:
-    """Build the configuration, or add the reasons to ``problems`` and return None."""
+    """Build the configuration, or add to ``problems`` and return None."""
     kind = MODEL_TYPES[model_type]
     legacy = {key: data[old] for key, old in kind.legacy_keys.items() if old in data}
     settings = {**kind.defaults, **legacy, **data}
@@ -114,7 +114,9 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
 
 
 def embedding_tables(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Return which token embeddings of an encoder-decoder are shared: source, target and head unless told otherwise.
+    """Return which token embeddings of an encoder-decoder are shared.
+
+    Source, target and head share one unless config.json says otherwise.
 
     Without ``tie_word_embeddings`` each has its own.
     """
@@ -125,7 +127,7 @@ def embedding_tables(data: dict[str, Any], values: dict[str, Any]) -> dict[str, 
 
 
 def with_config_keys(message: str, kind: ModelType) -> str:
-    """Replace the names of our fields by the keys of config.json."""
+    """Replace our field names by the keys of config.json."""
     for key, name in kind.keys.items():
         message = message.replace(f"{name}=", f"{key}=") if key != name else message
     return message

@@ -1,6 +1,8 @@
-"""Read how a checkpoint wants its text to be generated: generation_config.json, or config.json, which did before it.
+"""Read the generation options of a checkpoint.
 
-Only what :class:`edgebert_runtime.generation.options.Options` knows is taken, under its names.
+They are in generation_config.json, or in the config.json of older checkpoints.
+
+Options of :class:`edgebert_runtime.generation.options.Options` are read, under its names.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, Any], list[str]]:
-    """Return the options that the checkpoint gives to a search, and notes.
+    """Return the generation options of a checkpoint, and notes.
 
     Ids of tokens that the model does not have are left out, with a note.
 
@@ -91,13 +93,13 @@ def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[st
 
 
 def decoded_size(model: ModelConfig) -> int:
-    """Return the size of the vocabulary that text is generated in."""
+    """Return the size of the vocabulary of generated text."""
     config = model.model
     return config.target_vocab_size if isinstance(config, Seq2SeqConfig) else config.vocab_size
 
 
 def settle_start(decoding: dict[str, Any], model_type: str) -> list[str]:
-    """Put down which token targets begin with where the checkpoint does not say, or what is missing for that."""
+    """Set the first token of targets, or return the missing key."""
     usual = "pad_token_id" if model_type == "marian" else "bos_token_id"
     if (start := decoding.get(START, decoding.get(usual))) is None:
         return [f"{NAME} names neither {START} nor {usual}, the token that a target begins with; add the former"]
@@ -106,7 +108,7 @@ def settle_start(decoding: dict[str, Any], model_type: str) -> list[str]:
 
 
 def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, tuple[str, Any]], list[str]]:
-    """Return by the name of each option that says something the file it is from and its value, and notes."""
+    """Return options by name, each with its file, and notes."""
     usual = MODEL_TYPES[model.model_type].defaults
     default_ids = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < decoded_size(model)}
     data = {**default_ids, **model.data}
@@ -132,12 +134,12 @@ def silent(name: str, value: Any) -> bool:
 
 
 def passed_over(key: str, value: Any) -> bool:
-    """Say whether a key of generation_config.json is known, or says nothing."""
+    """Say whether a key is known or has no effect."""
     return value is None or key in KNOWN or key in INERT or value in NEUTRAL.get(key, ())
 
 
 def known_ids(value: Any, vocab_size: int) -> tuple[Any, list[str]]:
-    """Return the ids in ``value`` that the model has, None if none are left, and the others."""
+    """Split ids into those of the model, None if none, and others."""
     if type(value) is int:
         return (value, []) if 0 <= value < vocab_size else (None, [str(value)])
     if not isinstance(value, list):
@@ -147,12 +149,15 @@ def known_ids(value: Any, vocab_size: int) -> tuple[Any, list[str]]:
 
 
 def nested(value: Any) -> list[Any]:
-    """Return the items of a list, or the one thing that is none."""
+    """Return the items of a list, or the value itself."""
     return value if isinstance(value, list) else [value]
 
 
 def fault(name: str, value: Any, vocab_size: int | None) -> str | None:
-    """Say what is wrong with the value of an option by itself, and as an id below ``vocab_size`` if that is given."""
+    """Return the fault of an option by itself, or None.
+
+    With ``vocab_size`` its ids must be below that.
+    """
     if vocab_size is not None and (beyond := known_ids(value, vocab_size)[1]):
         return f"{name}={some(beyond)} is not an id below the vocabulary of {vocab_size}"
     try:

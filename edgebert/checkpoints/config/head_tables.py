@@ -1,4 +1,4 @@
-"""The heads of all model types, and the tasks of architectures. Data only."""
+"""The heads of all model types, and the tasks of architectures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The families of models: which configuration belongs to which reference, and how the two are put together.
+"""Map configurations to models, and add heads.
 
-A family is a file of ``models/``; the model types of ``model_types.py`` belong to one each. A headed model holds the
-body under the name of its family and the head under ``head``.
+A family is a folder of ``models/``; each model type belongs to one. A headed model holds the body under the name of its
+family, and the head under ``head``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIGS: dict[str, type[BertConfig] | type[ElmoConfig] | type[Gpt2Config] | type
 
 
 def build(config: Config, head: HeadConfig | None) -> Reference:
-    """Return the reference model of a configuration, with the head of a task; that of a Seq2Seq is a part of it.
+    """Build the model of a configuration, with the head of a task.
 
     Raises:
         ValueError: if a decoder has no head.

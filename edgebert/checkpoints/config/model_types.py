@@ -1,4 +1,4 @@
-"""The model types of config.json: the tables of all families together."""
+"""The model types of config.json, of all families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what sentence-transformers wrote beside a model: pooling, normalisation, and where texts are cut."""
+"""Read the files of sentence-transformers: pooling, normalization, truncation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """How the folder makes one vector of a text; None where it does not say."""
+    """Pooling and truncation of a folder; None where unspecified."""
 
     pooling: str | None = None
     normalize: bool | None = None
@@ -43,7 +43,7 @@ class SentenceModules:
 
 
 def read_sentence_modules(folder: CheckpointFolder, dim: int | None) -> SentenceModules:
-    """Read the modules of sentence-transformers, if the folder has any, for a model with ``dim`` hidden features.
+    """Read the modules of sentence-transformers, if there are any.
 
     Raises:
         CheckpointError: if they do something that an edgebert model does not.
@@ -66,7 +66,7 @@ def read_sentence_modules(folder: CheckpointFolder, dim: int | None) -> Sentence
 
 
 def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
-    """Return the kind and the subfolder of every module, in their order."""
+    """Return kind and subfolder of every module, in order."""
     kinds, paths = [], []
     for entry in folder.json(MODULES, list):
         kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
@@ -88,7 +88,7 @@ def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
 
 
 def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
-    """Return our name of the pooling, which must be made for vectors of ``dim`` features (None: do not compare)."""
+    """Return the pooling, checked against ``dim`` features if given."""
     data = folder.json(name)
     modes = pooling_modes(data)
     if len(modes) != 1:
@@ -103,7 +103,7 @@ def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
 
 
 def pooling_modes(data: dict[str, Any]) -> list[Any]:
-    """Return the poolings that are switched on, in either way of writing them."""
+    """Return the enabled poolings, in either notation."""
     if "pooling_mode" in data:
         mode = data["pooling_mode"]
         return mode if isinstance(mode, list) else [mode]
@@ -119,7 +119,7 @@ def supported() -> str:
 
 
 def read_settings(folder: CheckpointFolder) -> tuple[int | None, bool]:
-    """Return where texts are cut, and whether they are put in lower case first."""
+    """Return the maximum length, and whether texts are lowercased."""
     data = folder.json(SETTINGS) if folder.has(SETTINGS) else {}
     length, lowercase = data.get("max_seq_length"), data.get("do_lower_case", False)
     if length is not None and (type(length) is not int or length < 1):

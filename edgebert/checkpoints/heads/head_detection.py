@@ -1,4 +1,4 @@
-"""Find out what a checkpoint is for, and which head serves it: labels, outputs, activations.
+"""Detect the task of a checkpoint, and read its head.
 
 ``architectures`` in config.json says it, or the tensors do. A head is never made up: a checkpoint whose tensors do
 not hold the head that was asked for is refused, with the tasks that its tensors do fit.
@@ -41,7 +41,7 @@ from edgebert_runtime.task_specs import TASKS
 
 @dataclass(frozen=True)
 class TaskHead:
-    """What a checkpoint is taken for; the fields are those of :class:`~edgebert.checkpoints.checkpoint.Checkpoint`."""
+    """The task and head of a checkpoint (see :class:`~edgebert.checkpoints.checkpoint.Checkpoint`)."""
 
     task: str
     names: HeadNames | None = None
@@ -54,7 +54,7 @@ class TaskHead:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The names of the tensors of a checkpoint, without prefixes, and the number of rows of each."""
+    """The canonical names of a checkpoint's tensors, and their rows."""
 
     model: ModelConfig
     rows: dict[str, int]
@@ -67,11 +67,11 @@ class Candidates:
 
     @property
     def tied(self) -> bool:
-        """Whether layers over the vocabulary multiply by the table of token embeddings."""
+        """Whether vocabulary layers are tied to the token embedding."""
         return self.model.data.get("tie_word_embeddings") is not False
 
     def heads(self, task: str) -> tuple[HeadNames, ...]:
-        """Return the heads that a task can have, with the names of the biases that count here."""
+        """Return the possible heads of a task, biases in order."""
         mean = self.model.data.get("classifier_pooling") == "mean"
         heads = [
             head
@@ -81,7 +81,10 @@ class Candidates:
         return tuple(dataclasses.replace(head, biases=self.biases(head)) for head in heads)
 
     def biases(self, head: HeadNames) -> tuple[str, ...]:
-        """Put the name of the bias in use first; an untied layer uses its own."""
+        """Put the name of the bias in use first.
+
+        An untied layer prefers its own bias.
+        """
         order = head.biases if self.tied else head.biases[::-1]
         return tuple(sorted(order, key=lambda name: name not in self.rows))
 
@@ -99,7 +102,7 @@ class Candidates:
         return 2 if head.binary else self.rows.get(f"{head.out}.weight", 0)
 
     def fits(self, task: str) -> HeadNames | None:
-        """Return the head for ``task`` that is there as a whole and has as many outputs as the task needs."""
+        """Return the complete head of ``task`` with a fitting width, or None."""
         whole = [head for head in self.heads(task) if not self.missing(head)]
         return next(
             (head for head in whole if self.outputs(head) in (TASKS[task].head_widths or (self.outputs(head),))), None
@@ -111,11 +114,11 @@ class Candidates:
 
     @property
     def headless_task(self) -> str:
-        """The task of a checkpoint of this type without a head."""
+        """The task of a checkpoint without a head."""
         return MODEL_TYPES[self.model.model_type].headless_task
 
     def headless(self) -> bool:
-        """Say whether there is nothing but a model for the headless task, and perhaps a pooler."""
+        """Say whether there is no head but that of the headless task."""
         own = {POOLER, *(f"{head.out}." for head in self.heads(self.headless_task))}
         tops = tuple(prefix for prefix in head_prefixes(self.model.model_type) if prefix not in own)
         return not any(name.startswith(tops) for name in self.rows)
@@ -143,7 +146,7 @@ def read_task(
     problem_type: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> TaskHead:
-    """Find the task, or check the one asked for, and all that belongs to its head.
+    """Detect or check the task, and read its head.
 
     ``pools`` says that the folder has modules of sentence-transformers which make one vector of a text.
 
@@ -176,7 +179,7 @@ def read_task(
 
 
 def with_tensors(model: ModelConfig, weights: WeightFiles) -> ModelConfig:
-    """Complete the configuration of an encoder and a decoder by what the tensors alone tell.
+    """Complete the configuration of an encoder-decoder from its tensors.
 
     That is whether logits have a bias, and whether both sides have one table where the head has another: older files
     that untie the head mean no more by it.
@@ -191,7 +194,7 @@ def with_tensors(model: ModelConfig, weights: WeightFiles) -> ModelConfig:
 
 
 def find_task(there: Candidates) -> str:
-    """Return the task that config.json names, or else the only one that the tensors fit."""
+    """Return the task of config.json, or the only one that fits."""
     named = named_task(there.model)
     if named == "classify" and cross_encoder_activation(there.model.data) and there.fits("rerank"):
         return "rerank"
@@ -221,7 +224,7 @@ def named_task(model: ModelConfig) -> str | None:
 
 
 def find_head(there: Candidates, task: str) -> HeadNames:
-    """Return the head of ``task``, whose tensors must all be there.
+    """Return the head of ``task``, whose tensors must all exist.
 
     Raises:
         CheckpointError: naming those that are missing, and the tasks that the tensors fit.
@@ -253,7 +256,10 @@ def find_head(there: Candidates, task: str) -> HeadNames:
 
 
 def head_config(names: HeadNames, config: Config, outputs: int, tied: bool = True) -> HeadConfig:
-    """Return what our head computes for a published one with so many outputs; ``tied`` matters over a vocabulary."""
+    """Return our configuration of a published head with ``outputs`` outputs.
+
+    ``tied`` matters to a head over the vocabulary only.
+    """
     assert not isinstance(config, ElmoConfig), "an ELMo has no heads"
     narrow = config.embedding_size if names.vocabulary and isinstance(config, BertConfig) else None
     return HeadConfig(

@@ -1,4 +1,4 @@
-"""Read what config.json says about the outputs of a head: their names, how they are trained, how they are scored."""
+"""Read labels, problem type and score activation from config.json."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_labels(
 
 
 def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return labels that the caller gave, if they are names for ``count`` outputs."""
+    """Return the labels of the caller, checked."""
     if isinstance(labels, str) or not all(isinstance(label, str) and label for label in labels):
         raise ConfigError("are not names", option="labels", value=labels, hint="give a sequence of strings")
     if len(labels) != count or len(set(labels)) != count:
@@ -69,7 +69,9 @@ def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
 
 
 def read_problem_type(data: dict[str, Any], count: int, override: str | None) -> str:
-    """Return what the outputs of a classifier are: one of several labels, any number of them, or numbers.
+    """Return the problem type of a classifier.
+
+    It is single_label, multi_label or regression.
 
     Raises:
         ConfigError: if config.json names something else.
@@ -89,14 +91,14 @@ def read_problem_type(data: dict[str, Any], count: int, override: str | None) ->
 
 
 def cross_encoder_activation(data: dict[str, Any]) -> Any:
-    """Return what sentence-transformers applies to the outputs of a CrossEncoder, None if this is none of its."""
+    """Return the activation of a CrossEncoder, or None."""
     settings = data.get("sentence_transformers")
     newer = settings.get("activation_fn") if isinstance(settings, dict) else None
     return newer or data.get("sbert_ce_default_activation_function")
 
 
 def read_activation(data: dict[str, Any], count: int) -> str:
-    """Return what makes a score of the outputs of a reranker.
+    """Return the activation that makes scores of a reranker's logits.
 
     Raises:
         ConfigError: if it is something else than we have.

@@ -1,7 +1,7 @@
-"""Build the tokenizers of Marian (Junczys-Dowmunt et al., 2018) from the files of OPUS-MT.
+"""Build the tokenizers of Marian from the files of OPUS-MT.
 
-A text is taken apart by ``source.spm`` or ``target.spm``, and ``vocab.json`` has the ids of the pieces of both; with
-``separate_vocabs`` those of targets are in ``target_vocab.json``.
+Marian (Junczys-Dowmunt et al., 2018) segments with ``source.spm`` or ``target.spm``. ``vocab.json`` has the ids of the
+pieces of both; with ``separate_vocabs`` those of targets are in ``target_vocab.json``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ LANGUAGE = re.compile(r">>([^<>\s]+)<<")
 def read_marian(
     folder: CheckpointFolder, settings: dict[str, Any], vocab_size: int, decoder_vocab_size: int | None
 ) -> tuple[TokenizerFile, TokenizerFile | None]:
-    """Build the tokenizers of Marian; the second is None if it would be the same.
+    """Build both tokenizers of Marian; the second may be None.
+
+    It is None if it would equal the first.
 
     A text is taken apart by the pieces of its side, whose ids are those of the vocabulary of the model.
     """
@@ -79,7 +81,7 @@ def marian_side(
 
 
 def by_id(ids: Mapping[str, int], name: str, vocab_size: int) -> list[str]:
-    """Return the tokens of a vocabulary by their ids, "" for one that no token has."""
+    """Return the tokens of a vocabulary by id, "" for unused ids."""
     if beyond := [f"{token!r:.60} ({index})" for token, index in ids.items() if index >= vocab_size]:
         raise TokenizerError(
             f"{name}: ids beyond the {vocab_size} of the model (vocab_size): {some(beyond)}; use its own"

@@ -1,7 +1,8 @@
-"""Find the merges of a SentencePiece model of byte pairs (Sennrich et al., 2016), whose file holds scores alone.
+"""Find the BPE merges of a SentencePiece model.
 
-The library merges, of all neighbours that are a piece together, those of the highest score, the first of these. How
-the inside of a piece is merged does not depend on what is around it: so a piece has one last merge, or is never made.
+Its file holds scores alone. Byte-pair encoding (Sennrich et al., 2016) merges the adjacent pair whose piece has the
+highest score, the first of these. The merges inside a piece do not depend on its context: a piece has one last merge,
+or is never formed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Pair = tuple[str, str]
 
 
 def find_merges(scores: Mapping[str, float]) -> dict[str, Pair]:
-    """Return for each piece that can be made what it is merged of, in the order in which merges are made.
+    """Return the last merge of each piece, in merge order.
 
     Raises:
         TokenizerError: if two pieces have one score, so that their order depends on where they stand, or pieces are
@@ -35,7 +36,7 @@ def find_merges(scores: Mapping[str, float]) -> dict[str, Pair]:
 
 
 def last_merge(piece: str, scores: Mapping[str, float]) -> Pair | None:
-    """Return the two parts that ``piece`` is merged of at last, None if that never happens or it is a character."""
+    """Return the last merge of ``piece``, None if it has none."""
     parts = list(piece)
     while len(parts) > 1:
         pairs = [left + right for left, right in zip(parts, parts[1:], strict=False)]

@@ -1,4 +1,4 @@
-"""Compare a tokenizer made of a SentencePiece model with SentencePiece itself, on texts of many kinds."""
+"""Compare a converted tokenizer with SentencePiece on probe texts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ TEXTS = (
 
 
 def probes(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
-    """Yield texts in several cases, forms and spacings, each after the token of a language that it is told with."""
+    """Yield a language token, or "", and a text to compare.
+
+    Each text comes in several cases, Unicode forms and spacings.
+    """
     specials = list(dict.fromkeys([*vocabulary.specials, *vocabulary.added]))[:8]
     for text in TEXTS:
         variants = (
@@ -70,7 +73,7 @@ def probes(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
 
 
 def check_tokenizer(tokenizer: Tokenizer, model: SentencePieces, vocabulary: Vocabulary) -> None:
-    """Compare the ids of ``tokenizer`` with those of SentencePiece, piece by piece in the vocabulary.
+    """Compare the ids of ``tokenizer`` with those of SentencePiece.
 
     Raises:
         TokenizerError: naming the first text that has other ids, or because the library is missing.
@@ -112,7 +115,10 @@ class Reference:
         self.words = {token for token in self.ids if token not in hidden} if vocabulary.looks_up else set()
 
     def encode(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the pieces of a text by their numbers, and its ids in the vocabulary."""
+        """Return the pieces of a text, and their ids.
+
+        The pieces are numbers of the model file, the ids those of the vocabulary.
+        """
         numbers: list[int] = self.processor.encode(text)
         surfaces: list[str] = self.processor.encode(text, out_type=str)
         names = [
@@ -124,7 +130,7 @@ class Reference:
         return numbers, [self.ids.get(name, self.unknown) if name is not None else self.unknown for name in names]
 
     def is_tie(self, tokens: Sequence[str], pieces: Sequence[int]) -> bool:
-        """Say whether two segmentations have the same score, but for rounding.
+        """Say whether two segmentations have equal scores, rounding aside.
 
         SentencePiece adds scores in 32 bits, and which of two is the better may be a matter of that.
         """

@@ -1,4 +1,4 @@
-"""Build a tokenizer of tokenizers that gives what a SentencePiece model gives (Kudo and Richardson, 2018).
+"""Convert SentencePiece models to tokenizers (Kudo and Richardson, 2018).
 
 Both find the pieces of a text alike, but tokenizers keeps all that has an id among the pieces, special tokens too, so
 that a text could contain them. Therefore no "<" reaches the pieces: a space takes its place, which cannot stand there
@@ -41,7 +41,7 @@ MAX_UNUSED = 1 << 20
 
 
 def build_tokenizer(model: SentencePieces, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the content of tokenizer.json for a SentencePiece model whose pieces have the ids of ``vocabulary``.
+    """Return the content of tokenizer.json for a SentencePiece model.
 
     The result is compared with SentencePiece itself.
 
@@ -102,7 +102,7 @@ class Builder:
         return content
 
     def searched(self, entries: list[str]) -> Any:
-        """Return the model of tokenizers, whose vocabulary are ``entries`` by their ids."""
+        """Return the model over ``entries``, the vocabulary by id."""
         fallback, unknown = self.model.byte_fallback, self.vocabulary.unknown
         if self.unigram:
             scores = {self.spelled(piece): score for piece, score in self.scores.items()}
@@ -119,11 +119,11 @@ class Builder:
         )
 
     def spelled(self, piece: str) -> str:
-        """Return how a piece is written where texts are compared with it."""
+        """Return the spelling of a piece in normalized text."""
         return piece.replace("<", " ") if self.replaced else piece
 
     def entries(self) -> list[str]:
-        """Return what stands in the vocabulary of tokenizers for each id."""
+        """Return the vocabulary entry of each id."""
         tokens, size = self.vocabulary.tokens, self.vocabulary.size
         entries = [self.entry(token, index) for index, token in enumerate(tokens)]
         pieces = [*self.scores, *(piece.text for piece in self.model.pieces if piece.kind == BYTE)]
@@ -146,7 +146,7 @@ class Builder:
         return token if "<" in token[:-1] else f"<{ESCAPE}{token}"
 
     def normalizers(self) -> list[Any]:
-        """Return the steps of the library from a text to what pieces are compared with."""
+        """Return the normalization steps of SentencePiece."""
         # A space begins every text, so that none begins with a language that did not from the first.
         steps: list[Any] = [normalizers.Prepend(" ")]
         if self.codes:
@@ -176,7 +176,7 @@ class Builder:
         return steps
 
     def marks(self) -> list[Any]:
-        """Return the steps that put ``ESCAPE`` at both ends of unknown text, if that could be a token."""
+        """Return steps that put ``ESCAPE`` around unknown text, if needed."""
         if not self.looked_up:
             return []
         alphabet = ranges(map(self.spelled, self.alphabet))
@@ -192,7 +192,7 @@ class Builder:
         return [*steps, normalizers.Prepend(ESCAPE), normalizers.Replace(Regex(rf"\A{ESCAPE}(?={first})"), "")]
 
     def splits(self) -> list[Any]:
-        """Return what takes a text apart where no piece reaches across."""
+        """Return splits at places that no piece crosses."""
         splits = []
         if alone := [rf"\A{self.codes}"] * bool(self.codes) + ["<"] * (not self.replaced):
             splits.append(pre_tokenizers.Split(Regex("|".join(alone)), "isolated"))
@@ -203,7 +203,7 @@ class Builder:
         return splits
 
     def decoders(self) -> list[Any]:
-        """Return what makes a text of tokens, without white space at its ends."""
+        """Return the decoder steps, which also strip white space."""
         steps: list[Any] = [decoders.Replace(Regex(rf"<{ESCAPE}\d+{ESCAPE}>|<?{ESCAPE}"), "")]
         if self.replaced:
             steps.append(decoders.Replace(" ", "<"))

@@ -113,7 +113,7 @@ def read_sentencepieces(folder: CheckpointFolder, name: str) -> SentencePieces:
 
 @cache
 def message_type() -> Any:
-    """Return the protobuf class of ``ModelProto``, in a pool of its own."""
+    """Return the protobuf class of ``ModelProto``, in its own pool."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError as error:
@@ -177,7 +177,7 @@ def parse_model(name: str, data: bytes) -> SentencePieces:
 
 
 def check_wire_types(message: Any, unread_fields: Iterable[Any]) -> None:
-    """Refuse a field of the schema that stands in ``message`` with another wire type, which protobuf passes over."""
+    """Refuse fields of the schema with another wire type."""
     schema = {number: kind for number, kind, _ in SCHEMA[message.DESCRIPTOR.name].values()}
     for unread in unread_fields:
         if kind := schema.get(unread.field_number):
@@ -189,7 +189,7 @@ def check_wire_types(message: Any, unread_fields: Iterable[Any]) -> None:
 
 
 def faults(model: SentencePieces) -> Iterator[str]:
-    """Yield the reasons why the library would not load the model."""
+    """Yield the reasons why SentencePiece would refuse the model."""
     kinds = Counter(piece.kind for piece in model.pieces)
     if not kinds[NORMAL]:
         yield "has no pieces"

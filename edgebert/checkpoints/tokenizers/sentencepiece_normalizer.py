@@ -1,4 +1,4 @@
-"""Render the character map of a SentencePiece model in the normalizers of tokenizers, so that both give one text.
+"""Convert the character map of a SentencePiece model to normalizers.
 
 A map replaces characters, and sequences of them such as a letter and its accent: from left to right, at each place the
 longest of its keys. The normalizer Precompiled takes the same bytes, but of a short grapheme it replaces all by what
@@ -43,7 +43,7 @@ JOINING = {*"\n\u0e33\u0eb3\u200c\u200d\uff9e\uff9f"} | {
 
 
 class CharacterMap(NamedTuple):
-    """The rules of a map: for one character, and for a sequence of them."""
+    """The rules of a map, for characters and for sequences."""
 
     single: dict[str, str]
     sequences: dict[str, str]
@@ -51,7 +51,7 @@ class CharacterMap(NamedTuple):
 
 @lru_cache(maxsize=8)
 def render(data: bytes, whole: str = "") -> tuple[Any, ...]:
-    """Return normalizers that do what the map ``data`` of a model file does.
+    """Return normalizers equivalent to the map ``data``.
 
     ``whole`` is a pattern of what the map leaves as it is, "" for none.
 
@@ -94,7 +94,7 @@ def refusal(reason: str) -> TokenizerError:
 
 
 def decode(data: bytes) -> CharacterMap:
-    """Take apart a map: the size of a double array (Aoe, 1989; Darts-clone), its units, and the texts it leads to.
+    """Decode a map: a double array (Aoe, 1989) and its texts.
 
     Raises:
         TokenizerError: if it is damaged.
@@ -117,7 +117,7 @@ def decode(data: bytes) -> CharacterMap:
 
 
 class Keys:
-    """The keys of a double array, whose nodes are shared by what ends alike."""
+    """The keys of a double array; nodes may be shared."""
 
     def __init__(self, units: npt.NDArray[np.uint32]) -> None:
         self.units = units
@@ -125,7 +125,7 @@ class Keys:
         self.total = 0
 
     def after(self, node: int, longest: int = MAX_KEY_BYTES) -> list[tuple[bytes, int]]:
-        """Return all that can follow in a key after ``node``, each with where the text is that the key stands for.
+        """Return the endings after ``node``, with their text offsets.
 
         Raises:
             IndexError: if a place is none.
@@ -153,12 +153,12 @@ class Keys:
 
 
 def offset(unit: int) -> int:
-    """Return how far from a node the nodes after it are."""
+    """Return the distance from a node to its children."""
     return (unit >> 10) << ((unit & 1 << 9) >> 6)
 
 
 def escaped(characters: Iterable[str]) -> str:
-    """Return characters as a pattern, or as the inside of a class of characters."""
+    """Escape characters for a pattern or a character class."""
     return "".join(character if character.isalnum() else f"\\x{{{ord(character):X}}}" for character in characters)
 
 
@@ -174,7 +174,7 @@ def ranges(characters: Iterable[str]) -> str:
 
 
 def joining(rules: CharacterMap) -> str:
-    """Return a pattern of the characters that could join the one before them, before or after the map."""
+    """Return a pattern of characters that could join the preceding one."""
     later = {character for key in rules.sequences for character in key[1:]}
     first = {key for key, value in rules.single.items() if value and joins(value[0], later)}
     named = r"\p{L}\p{N}\p{P}\p{S}\p{Z}\p{Cc}\p{Cf}\p{Co}" + ESCAPE
@@ -182,12 +182,12 @@ def joining(rules: CharacterMap) -> str:
 
 
 def joins(character: str, later: set[str]) -> bool:
-    """Say whether a character that the map gives could join the one before it."""
+    """Say whether a mapped character could join the preceding one."""
     return character in JOINING or character in later or unicodedata.category(character) in ("Mn", "Mc", "Me", "Cn")
 
 
 def tails_of(sequences: Iterable[str]) -> dict[frozenset[str], list[str]]:
-    """Return by all that can come after a first character the characters that it can come after."""
+    """Group first characters by the tails that can follow them."""
     tails: dict[str, set[str]] = defaultdict(set)
     for sequence in sequences:
         tails[sequence[0]].add(sequence[1:])
@@ -198,7 +198,7 @@ def tails_of(sequences: Iterable[str]) -> dict[frozenset[str], list[str]]:
 
 
 def pattern_of(sequences: Iterable[str]) -> str:
-    """Return a pattern that matches the longest of ``sequences``, with common parts of them written once."""
+    """Return a pattern for the longest of ``sequences``, factored."""
     parts = []
     for after, heads in tails_of(sequences).items():
         pattern = pattern_of(tail for tail in after if tail)
@@ -207,7 +207,7 @@ def pattern_of(sequences: Iterable[str]) -> str:
 
 
 def uncomposed(rules: CharacterMap) -> list[str]:
-    """Return the sequences that NFC does not compose as the map does."""
+    """Return the sequences that NFC composes differently."""
     keys = list(rules.sequences)
     parts = SEPARATOR.join(keys).translate({ord(key): value for key, value in rules.single.items()})
     by_nfc = normalizers.NFC().normalize_str(parts).split(SEPARATOR)
@@ -218,14 +218,14 @@ def uncomposed(rules: CharacterMap) -> list[str]:
 
 
 def exception(key: str, rules: CharacterMap) -> Any:
-    """Return a normalizer for a sequence that NFC does not compose, whose parts have been replaced."""
+    """Return a normalizer for a sequence that NFC does not compose."""
     parts = (escaped(rules.single.get(character, character)) for character in key)
     pattern = f"(?<!{TOGETHER}){TOGETHER.join(parts)}(?!{TOGETHER})"
     return normalizers.Replace(Regex(pattern), rules.sequences[key])
 
 
 def check(steps: list[Any], rules: CharacterMap, odd: list[str]) -> None:
-    """Make sure that keys become what the map says, and that other characters stay what they are.
+    """Check that keys map as required, and other characters stay.
 
     That NFC composes the sequences has been seen; of those that differ in the first character only, one is tried.
     """

@@ -1,4 +1,4 @@
-"""Turn the tokenizer files of a checkpoint into the text of one ``tokenizer.json``.
+"""Convert the tokenizer files of a checkpoint to one ``tokenizer.json``.
 
 The file is taken as it is, without its presets of padding and truncation, or built from the older files of BERT,
 RoBERTa and GPT-2. Whatever ids it can give are compared with the vocabulary of the model.
@@ -61,7 +61,7 @@ PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in ha
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The text of tokenizer.json, the length that the checkpoint gives for texts, the mask token, and notes."""
+    """The text of tokenizer.json, maximum length, mask token, and notes."""
 
     text: str
     model_max_length: int | None
@@ -77,7 +77,9 @@ def read_tokenizer(
     ready: str = READY,
     spare_mask: bool = False,
 ) -> TokenizerFile:
-    """Read or build the tokenizer of a model with ``vocab_size`` token embeddings (None: do not compare).
+    """Read or build the tokenizer of a model with ``vocab_size`` ids.
+
+    None for ``vocab_size`` compares no ids.
 
     ``ready`` is the file that is taken as it is. ``lowercase`` puts texts in lower case first, which
     sentence-transformers can ask for beside the tokenizer. The tokenizer of a ``plain`` model is GPT-2's unless it
@@ -138,7 +140,7 @@ def drop_mask(data: dict[str, Any], vocab_size: int) -> str | None:
 
 
 def longest_text(settings: dict[str, Any]) -> int | None:
-    """Return the length that tokenizer_config.json gives for texts, None for one that makes no sense."""
+    """Return model_max_length, None if it makes no sense."""
     longest = settings.get("model_max_length")
     return longest if type(longest) is int and 1 <= longest <= LONGEST else None
 
@@ -227,7 +229,7 @@ def check_class(settings: dict[str, Any], classes: tuple[str, ...], source: str)
 
 
 def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:
-    """Return the token that stands for a word to be guessed, if there is one that the tokenizer reads in a text."""
+    """Return the mask token, if the tokenizer reads one."""
     names = [settings["mask_token"]] if settings.get("mask_token") else MASKS
     token_ids = {name: id for name in names if (id := tokenizer.token_to_id(name)) is not None}
     read = [name for name, id in token_ids.items() if id in tokenizer.encode(name, add_special_tokens=False).ids]
@@ -251,7 +253,7 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
 
 
 def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
-    """Find ids that the model does not have, and ids that two tokens share."""
+    """Find ids beyond the model, and ids of two tokens."""
     declared = {*tokenizer.get_vocab(with_added_tokens=True).items(), *emitted(data.get("post_processor"))}
     if tokenizer.token_to_id(UNKNOWN_PIECES) == vocab_size:  # those after it stand for the unknown token
         declared -= {*tokenizer.get_vocab(with_added_tokens=False).items()}
@@ -270,14 +272,14 @@ def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: 
 
 
 def drops_text(data: dict[str, Any]) -> bool:
-    """Say whether the tokenizer is a BPE without bytes and without a token for what it does not know."""
+    """Say whether a BPE has neither bytes nor an unknown token."""
     model = data["model"]
     bpe = model.get("type") == "BPE" and model.get("unk_token") is None and not model.get("byte_fallback")
     return bpe and '"ByteLevel"' not in json.dumps([data.get("pre_tokenizer"), data.get("normalizer")])
 
 
 def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[str, Any]) -> Iterator[str]:
-    """Find special tokens that are missing, or added under an id that is not theirs."""
+    """Find special tokens that are missing or have a wrong id."""
     for key in SPECIAL_TOKENS:
         token = settings.get(key)
         if token and tokenizer.token_to_id(token) is None and key != "mask_token":
@@ -288,7 +290,7 @@ def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[
 
 
 def emitted(processor: Any) -> Iterator[tuple[str, int]]:
-    """Yield every special token that a post-processor can add, with its id."""
+    """Yield the special tokens of a post-processor, with ids."""
     if not isinstance(processor, dict):
         return
     for inner in processor.get("processors") or []:

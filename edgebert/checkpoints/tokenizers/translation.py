@@ -1,4 +1,4 @@
-"""Turn the tokenizer files of a model that translates into one ``tokenizer.json`` for each side.
+"""Convert the tokenizer files of encoder-decoder models.
 
 Files that are ready are taken as they are. Of Marian (OPUS-MT) there are ``source.spm``, ``target.spm`` and
 ``vocab.json``, of mBART ``sentencepiece.bpe.model`` and names of languages, of BART the files of RoBERTa. A tokenizer
@@ -49,7 +49,7 @@ MBART50_CLASSES = ("MBart50Tokenizer", "MBart50TokenizerFast")
 
 @dataclass(frozen=True)
 class TranslationTokenizers:
-    """The tokenizers of a model that translates, and the languages that it can be told.
+    """The tokenizers of an encoder-decoder, and its languages.
 
     ``target`` is None where one tokenizer serves both sides. ``languages`` are codes and their tokens, and
     ``language_style`` is where those stand: token, bart50 or bart25 (see ``edgebert_runtime.inputs.language_tokens``),
@@ -102,7 +102,7 @@ def read_tokenizers(
 
 
 def read_mbart(folder: CheckpointFolder, settings: dict[str, Any], vocab_size: int) -> TokenizerFile:
-    """Build the tokenizer of mBART, whose ids are those of fairseq: special tokens, pieces, languages, the mask."""
+    """Build the tokenizer of mBART, with the ids of fairseq."""
     check_class(settings, (*MBART_CLASSES, *MBART50_CLASSES), MBART_PIECES)
     model = read_sentencepieces(folder, MBART_PIECES)
     first = [(piece.text, piece.kind) for piece in model.pieces[:3]]
@@ -133,7 +133,7 @@ def read_mbart(folder: CheckpointFolder, settings: dict[str, Any], vocab_size: i
 
 
 def find_languages(model_type: str, settings: dict[str, Any], ids: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-    """Return how a model is told languages, and their tokens in the order of ids."""
+    """Return the language style, and language tokens by id."""
     if model_type == "marian":
         codes = {match[1]: index for token, index in ids.items() if (match := LANGUAGE.fullmatch(token))}
         style = "token"
@@ -150,7 +150,10 @@ def find_languages(model_type: str, settings: dict[str, Any], ids: Mapping[str, 
 
 
 def without_language(file: TokenizerFile, settings: dict[str, Any]) -> TokenizerFile:
-    """Return a tokenizer of mBART that puts nothing but the end around a text, whatever language it was saved with."""
+    """Return a tokenizer of mBART that adds only the end token.
+
+    The language that it was saved with is dropped.
+    """
     end = settings.get("eos_token") or "</s>"
     tokenizer = Tokenizer.from_str(file.text)
     if (index := tokenizer.token_to_id(end)) is None:
@@ -164,7 +167,7 @@ def without_language(file: TokenizerFile, settings: dict[str, Any]) -> Tokenizer
 def directions(
     settings: dict[str, Any], languages: Mapping[str, int], first_tokens: Sequence[int | None]
 ) -> tuple[str, str]:
-    """Return the languages that the settings translate from and into, "" for one that they do not name."""
+    """Return source and target language, "" where unspecified."""
     source, target = (
         next((name for key in keys if isinstance(name := settings.get(key), str) and name in languages), "")
         for keys in (("src_lang", "source_lang"), ("tgt_lang", "target_lang"))

@@ -1,4 +1,4 @@
-"""Build tokenizers from the older files: ``vocab.txt`` of BERT, ``vocab.json`` and ``merges.txt`` of GPT-2 and RoBERTa.
+"""Build tokenizers from vocab.txt, or from vocab.json and merges.txt.
 
 WordPiece is that of Devlin et al. (2019), byte-level BPE that of Radford et al. (2019), which RoBERTa (Liu et al.,
 2019) took over and put special tokens around.
@@ -49,7 +49,7 @@ MASKS = [SPECIAL_TOKENS["mask_token"], ROBERTA_TOKENS["mask_token"]]
 
 
 def build_wordpiece(text: str, settings: dict[str, Any]) -> Tokenizer:
-    """Build BERT's tokenizer from the text of vocab.txt, in which the id of a token is its line, from 0."""
+    """Build BERT's tokenizer from the text of vocab.txt."""
     vocabulary = parse_vocabulary(text)
     names = special_names(settings, SPECIAL_TOKENS, vocabulary, "vocab.txt")
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=names["unk_token"]))
@@ -70,7 +70,10 @@ def build_wordpiece(text: str, settings: dict[str, Any]) -> Tokenizer:
 
 
 def parse_vocabulary(text: str) -> dict[str, int]:
-    """Take the lines of vocab.txt to ids; an empty line stands for an id that no text gives."""
+    """Parse vocab.txt, a token a line; empty lines are unused.
+
+    The id of a token is its line, from 0.
+    """
     vocabulary: dict[str, int] = {}
     for index, token in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")):
         if token in vocabulary:
@@ -86,14 +89,17 @@ def parse_vocabulary(text: str) -> dict[str, int]:
 
 
 def has_upper_case(text: str) -> bool:
-    """Say whether the text of vocab.txt has a word in upper case, special tokens in brackets aside."""
+    """Say whether vocab.txt has words in upper case."""
     return any(token != token.lower() and not token.startswith(("[", "<")) for token in text.split())
 
 
 def special_names(
     settings: dict[str, Any], usual: Mapping[str, str], vocabulary: Mapping[str, int], source: str
 ) -> dict[str, str]:
-    """Return the special tokens, which must be in the vocabulary except for the mask."""
+    """Return the special tokens, which must be in the vocabulary.
+
+    The mask token may be missing.
+    """
     names = {key: settings.get(key) or token for key, token in usual.items()}
     if missing := [token for key, token in names.items() if token not in vocabulary and key != "mask_token"]:
         raise TokenizerError(f"{source} lacks the special tokens {some(missing)}; use the one of the model")
@@ -101,7 +107,7 @@ def special_names(
 
 
 def build_roberta(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokenizer:
-    """Build RoBERTa's tokenizer from what vocab.json holds and the text of merges.txt."""
+    """Build RoBERTa's tokenizer from vocab.json and merges.txt."""
     vocabulary = check_pieces(pieces)
     names = special_names(settings, ROBERTA_TOKENS, vocabulary, "vocab.json")
     prefix, trim = settings.get("add_prefix_space", False), settings.get("trim_offsets", True)
@@ -114,7 +120,7 @@ def build_roberta(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokeniz
 
 
 def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokenizer:
-    """Build GPT-2's tokenizer from what vocab.json holds and the text of merges.txt.
+    """Build GPT-2's tokenizer from vocab.json and merges.txt.
 
     It puts nothing around a text. A special token that stands in a text is read as such.
 
@@ -137,7 +143,7 @@ def build_gpt2(pieces: Any, merges: str, settings: dict[str, Any]) -> Tokenizer:
 def build_byte_level(
     vocabulary: dict[str, int], merges: list[tuple[str, str]], *, add_prefix_space: bool = False
 ) -> Tokenizer:
-    """Build a BPE over the bytes of a text, without special tokens."""
+    """Build a byte-level BPE without special tokens."""
     try:
         tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     except Exception as error:  # the library raises no narrower class
@@ -150,7 +156,7 @@ def build_byte_level(
 
 
 def check_pieces(pieces: Any, source: str = "vocab.json") -> dict[str, int]:
-    """Make sure that what ``source`` holds takes each token to an id."""
+    """Check that a vocabulary maps tokens to ids."""
     if not isinstance(pieces, dict) or not pieces:
         raise TokenizerError(f"{source} should hold tokens and their ids, holds {pieces!r:.60}; download it again")
     if wrong := [
@@ -161,7 +167,10 @@ def check_pieces(pieces: Any, source: str = "vocab.json") -> dict[str, int]:
 
 
 def parse_merges(text: str) -> list[tuple[str, str]]:
-    """Take the lines of merges.txt, two tokens each, to pairs; a first line may give the version."""
+    """Parse merges.txt, two tokens a line.
+
+    A first line may give the version.
+    """
     merges = []
     for index, line in enumerate(text.replace("\r\n", "\n").split("\n")):
         if not line or (index == 0 and line.startswith("#version")):

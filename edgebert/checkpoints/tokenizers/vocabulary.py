@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model with ``size`` embeddings by id, "" for an unused id.
+    """The tokens of a model with ``size`` embeddings, by id.
 
     ``unknown`` stands for unknown text, ``end`` follows each text. No text gives ``specials``, which are among the
     tokens, or ``added``, which come after them. A text can begin with one of ``languages``. With ``looks_up``, unknown

@@ -1,4 +1,4 @@
-"""Take the names that a model here has for its tensors to those that they are published under, and back."""
+"""Map our tensor names to published ones, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TENSORFLOW_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 
 
 def canonical(name: str, model_type: str) -> str:
-    """Return a published tensor's name without prefixes of wrappers and in the newer spelling."""
+    """Return a published name without prefixes, in the newer spelling."""
     prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
     while prefix := next((p for p in prefixes if name.startswith(p)), None):
         name = name[len(prefix) :]
@@ -32,7 +32,9 @@ def canonical(name: str, model_type: str) -> str:
 def published_names(
     ours: str, model_type: str = "bert", head: HeadNames | None = None, separate: bool = False
 ) -> tuple[str, ...]:
-    """Return the published tensors, without prefixes, that stacked in this order make the tensor ``ours``.
+    """Return the published tensors that stacked make ``ours``.
+
+    They have no prefixes, and stand in the order of stacking.
 
     ``separate`` says that source and target have a table of embeddings each.
     """
@@ -52,7 +54,7 @@ def published_names(
 
 
 def copies(config: Config) -> dict[str, str]:
-    """Return the published tensors that may repeat what a model has anyway, and what it has that under.
+    """Return published tensors that may repeat one of ours.
 
     They are the tables of embeddings under the names of all who use them, and sinusoids, which are constants.
     """
@@ -67,12 +69,15 @@ def copies(config: Config) -> dict[str, str]:
 
 
 def numberless(name: str) -> str:
-    """Return a name with ``{}`` in the place of the number of a layer."""
+    """Return a name with ``{}`` for the layer number."""
     return re.sub(r"\d+", "{}", name)
 
 
 def is_transposed(ours: str, model_type: str) -> bool:
-    """Say whether the tensor ``ours`` is published as (in, out); the prefix of its family is optional."""
+    """Say whether the tensor ``ours`` is published as (in, out).
+
+    The prefix of its family is optional.
+    """
     kind = MODEL_TYPES[model_type]
     module, _, leaf = ours.removeprefix(f"{kind.family}.").rpartition(".")
     return leaf == "weight" and numberless(module) in kind.transposed
@@ -81,7 +86,7 @@ def is_transposed(ours: str, model_type: str) -> bool:
 def to_published(
     state: dict[str, Tensor], model_type: str = "bert", head: HeadNames | None = None
 ) -> dict[str, Tensor]:
-    """Take the state dict of a model, with ``head`` of a headed one, to published tensors, the inverse of loading."""
+    """Map a state dict to published tensors, the inverse of loading."""
     published: dict[str, Tensor] = {}
     kind = MODEL_TYPES[model_type]
     for ours, tensor in state.items():

@@ -1,4 +1,4 @@
-"""Read the header of a safetensors file: names, dtypes and shapes of its tensors.
+"""Read names, dtypes and shapes of a safetensors file.
 
 The library reads and checks the file. It is asked only after the length of the header and its JSON have been checked,
 which it takes a repeated name in; and where it refuses a file, :func:`explain` says which tensor is wrong.
@@ -25,14 +25,14 @@ AGAIN = "the file is damaged, download it again"
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """The dtype, as safetensors calls it, and the shape of a tensor."""
+    """Dtype (in the name of safetensors) and shape of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 def read_header(folder: CheckpointFolder, name: str) -> dict[str, TensorInfo]:
-    """Return the tensors of the safetensors file ``name``, without reading their data.
+    """Return the tensors of a safetensors file, without their data.
 
     Raises:
         CheckpointError: if it is not a whole and sound safetensors file, naming the fault.
@@ -58,7 +58,7 @@ def read_header(folder: CheckpointFolder, name: str) -> dict[str, TensorInfo]:
 
 
 def header_text(stream: BinaryIO, size: int, name: str) -> str:
-    """Return the header of a file of ``size`` bytes: eight bytes with its length, and JSON."""
+    """Return the JSON header of a file of ``size`` bytes."""
     start = stream.read(256)
     length = int.from_bytes(start[:8], "little")
     is_header = start[8:9] == b"{"  # the length alone can look like the first bytes of a pickle
@@ -78,7 +78,7 @@ def header_text(stream: BinaryIO, size: int, name: str) -> str:
 
 
 def explain(entries: dict[str, Any], available: int) -> str | None:
-    """Return the fault of a header whose tensors should fill ``available`` bytes, None if none is apparent."""
+    """Return the fault of a refused header, None if not apparent."""
     for key, entry in entries.items():
         if fault := entry_fault(entry):
             return f": tensor {key!r:.120} {fault}"
@@ -96,7 +96,7 @@ def explain(entries: dict[str, Any], available: int) -> str | None:
 
 
 def entry_fault(entry: Any) -> str | None:
-    """Return the fault of one tensor of a header, or None."""
+    """Return the fault of one tensor entry, or None."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         return f"is not described by dtype, shape and data_offsets; {AGAIN}"
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

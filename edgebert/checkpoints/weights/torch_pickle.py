@@ -1,4 +1,4 @@
-"""Read tensors from a pickle of PyTorch without running what it may hold.
+"""Read tensors from a pickle of PyTorch without running code.
 
 A pickle is a program. ``torch.load(weights_only=True)`` runs one that does nothing but build tensors and refuses every
 other; there is no fall-back, and even so a pickle is read only when the caller says so.
@@ -30,7 +30,7 @@ ADVICE = re.compile(
 
 
 def read_pickle(folder: CheckpointFolder, name: str) -> dict[str, Tensor]:
-    """Return the tensors of the pickle ``name``, in the format with or without a zip archive.
+    """Return the tensors of the pickle ``name``, zipped or not.
 
     Raises:
         CheckpointError: if it holds anything but tensors by name, or is damaged.
@@ -67,7 +67,7 @@ def read_pickle_header(folder: CheckpointFolder, name: str) -> dict[str, TensorI
 
 
 def is_plain(key: object, value: object) -> bool:
-    """Say whether an entry is a name with a tensor that holds its numbers one by one."""
+    """Say whether an entry is a named dense CPU tensor."""
     return (
         isinstance(key, str)
         and isinstance(value, Tensor)

@@ -1,4 +1,4 @@
-"""Find the tensors of a checkpoint folder, fit them to a model, and load them.
+"""Find the tensors of a checkpoint, fit them to a model, load.
 
 Fitting looks at names, dtypes and shapes only. A model is loaded with exactly its own tensors: nothing is left at
 random values and nothing is passed over in silence.
@@ -43,7 +43,7 @@ SHARDS = "set(json.load(open('{name}'))['weight_map'].values())"
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The tensors of a folder: the file that each stands in, what it is, and whether the files are pickles."""
+    """The tensors of a folder, and the file of each."""
 
     files: dict[str, str]
     tensors: dict[str, TensorInfo]
@@ -52,7 +52,7 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Model:
-    """What to load: a model as checkpoints of ``model_type`` call its tensors, with a head or without."""
+    """A model to load, and the published names of its tensors."""
 
     model_type: str
     config: Config
@@ -67,7 +67,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Fit:
-    """Which tensors of the files make each tensor of the model, which it does not need, and which repeat one of it."""
+    """The mapping from tensors of the files to the model's."""
 
     sources: dict[str, tuple[str, ...]]
     ignored: tuple[str, ...]
@@ -75,7 +75,7 @@ class Fit:
 
 
 def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> WeightFiles:
-    """Find the tensors of ``model.safetensors``, of ``pytorch_model.bin`` if allowed, or of the shards of either.
+    """Find the tensors in safetensors files, or in pickles if allowed.
 
     Raises:
         CheckpointError: if there are none, or a file is missing, damaged, outside the folder, or not allowed.
@@ -107,14 +107,14 @@ def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> Weight
 
 
 def conversion(name: str) -> str:
-    """Return the command that turns a pickle, or the pickles of an index, into a safetensors file."""
+    """Return the command that converts pickles to safetensors."""
     return CONVERT.format(names=SHARDS.format(name=name) if name.endswith(INDEX) else [name])
 
 
 def read_shards(
     folder: CheckpointFolder, index: str, reader: Callable[[CheckpointFolder, str], dict[str, TensorInfo]]
 ) -> WeightFiles:
-    """Read what is in all shards and compare it with the index."""
+    """Read the headers of all shards, and check the index."""
     listed = folder.json(index, cap=MAX_HEADER_BYTES).get("weight_map")
     if not isinstance(listed, dict) or not listed:
         raise CheckpointError(f"{index} has no weight_map; download it again")
@@ -142,7 +142,7 @@ def read_shards(
 
 
 def by_canonical(weights: WeightFiles, model_type: str) -> dict[str, str]:
-    """Return the first of the names in the files under each of the names without prefixes."""
+    """Map canonical names to the names in the files."""
     names: dict[str, str] = {}
     for name in weights.tensors:
         names.setdefault(canonical(name, model_type), name)
@@ -191,14 +191,14 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
 
 
 def shapes(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Return the shapes of the model's tensors, and of its constants, without allocating any weight."""
+    """Return the shapes of the model's tensors and constants."""
     built = model.build()
     weights = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
     return weights, {name: tuple(tensor.shape) for name, tensor in built.named_buffers() if name not in weights}
 
 
 def shape_error(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | None:
-    """Say what is wrong with a tensor that should have ``shape`` and be of floats."""
+    """Return the fault of a tensor's shape or dtype, or None."""
     if info.shape != shape:
         return f"{name} has shape {list(info.shape)}, should have {list(shape)}"
     if info.dtype not in FLOATS:
@@ -207,7 +207,7 @@ def shape_error(name: str, info: TensorInfo, shape: tuple[int, ...]) -> str | No
 
 
 def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Reference:
-    """Return the model with the weights of the files, in float32 and ready for inference.
+    """Return the model with its weights, in float32, for inference.
 
     Raises:
         CheckpointError: if a file cannot be read, has changed, holds numbers that are none, or contradicts itself.
@@ -232,7 +232,7 @@ def load(folder: CheckpointFolder, model: Model, weights: WeightFiles) -> Refere
 
 
 def check_copies(built: Reference, fitted: Fit, copied: dict[str, Tensor]) -> None:
-    """Make sure that the tensors of the files that repeat weights or constants of the model do so.
+    """Check that repeated tensors equal the model's.
 
     Constants may have been rounded to half precision.
 
@@ -256,7 +256,7 @@ def check_copies(built: Reference, fitted: Fit, copied: dict[str, Tensor]) -> No
 
 
 def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitStack) -> Callable[[str], Tensor]:
-    """Open a file that was checked before, and return what gives a tensor of it by its name."""
+    """Open a weight file; return a getter of tensors by name."""
     if pickled:
         return read_pickle(folder, name).__getitem__
     try:
@@ -268,7 +268,7 @@ def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitSta
 
 
 def read(get: Callable[[str], Tensor], name: str, broken: list[str]) -> Tensor:
-    """Return a tensor as float32 of its own memory, noting in ``broken`` if it holds NaN or infinity."""
+    """Return a float32 copy; add it to ``broken`` if not finite."""
     tensor = get(name).to(torch.float32, copy=True)
     if count := int((~torch.isfinite(tensor)).sum()):
         broken.append(f"{name} ({count} of {tensor.numel()})")
