@@ -25,7 +25,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, translation_loss
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq, translation_loss
 from edgebert.training import Loss, TrainingConfig, initialize, save_checkpoint
 from edgebert_exporters import export_checkpoint, quantize_bundle
 

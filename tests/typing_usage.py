@@ -44,7 +44,8 @@ from edgebert.models.elmo.model import Elmo, ElmoConfig
 from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.gpt2.model import Gpt2Config
 from edgebert.models.pooling import SentenceEncoder
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters import export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.bundle.manifest import GraphSpec, Manifest

@@ -26,7 +26,7 @@ from edgebert.checkpoints.weights.name_mapping import canonical
 from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_weights, fit, load
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.checkpoint_tables import HeadNames
-from edgebert.models.seq2seq.model import Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError, python_place
 from edgebert_runtime.task_specs import TASKS, canonical_task
 

@@ -26,7 +26,7 @@ from edgebert.checkpoints.tokenizers.translation import SOURCE_READY, TARGET_REA
 from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.pretraining import BertPreTraining
-from edgebert.models.seq2seq.model import Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import TASKS
 

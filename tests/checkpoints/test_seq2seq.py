@@ -13,7 +13,8 @@ from torch import Tensor
 
 from edgebert.checkpoints import open_checkpoint
 from edgebert.checkpoints.weights.name_mapping import to_published
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig, sinusoids
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq, sinusoids
 from edgebert_runtime.errors import CheckpointError
 from tests.checkpoints.broken import message
 from tests.models.tiny_seq2seq import KINDS, configure, randomized, save

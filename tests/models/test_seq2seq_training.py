@@ -11,14 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgebert.models.seq2seq.model import (
-    MAX_SINUSOIDS,
-    Seq2Seq,
-    Seq2SeqConfig,
-    shift_right,
-    sinusoids,
-    translation_loss,
-)
+from edgebert.models.seq2seq.config import MAX_SINUSOIDS, Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq, shift_right, sinusoids, translation_loss
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative
 from tests.models.tiny_seq2seq import random_ids, randomized, targets

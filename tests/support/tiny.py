@@ -18,7 +18,8 @@ from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.checkpoints.weights.name_mapping import to_published
 from edgebert.models.bert.model import BertConfig
 from edgebert.models.checkpoint_tables import HeadNames
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq
 from tests.support.tiny_tokenizers import SPECIALS, TARGETS, VOCAB, WORDS, vocabulary, write_tokenizer
 
 __all__ = ["CLASSES", "CONFIG", "LABELS", "SPECIALS", "VOCAB", "WORDS", "sizes", "tiny_model", "write_checkpoint"]

@@ -10,7 +10,8 @@ from torch import nn
 from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.gpt2.heads import Gpt2LanguageModel
 from edgebert.models.gpt2.model import Gpt2, Gpt2Config
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert.training import initialize
 
 SIZES: dict[str, Any] = {

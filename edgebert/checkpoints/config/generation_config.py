@@ -12,7 +12,7 @@ from typing import Any
 from edgebert.checkpoints.config.config_reader import NAME, ModelConfig
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import CheckpointFolder, some
-from edgebert.models.seq2seq.model import Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import ConfigError, InputError
 from edgebert_runtime.generation.option_parsers import CHECKS
 from edgebert_runtime.generation.options import ENGINE_ONLY, Options

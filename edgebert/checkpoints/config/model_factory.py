@@ -13,7 +13,8 @@ from edgebert.models.bert.model import Bert, BertConfig
 from edgebert.models.elmo.model import Elmo, ElmoConfig
 from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
 from edgebert.models.gpt2.model import Gpt2, Gpt2Config
-from edgebert.models.seq2seq.model import Seq2Seq, Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
+from edgebert.models.seq2seq.model import Seq2Seq
 
 Config: TypeAlias = "BertConfig | ElmoConfig | Gpt2Config | Seq2SeqConfig"
 Reference: TypeAlias = "Bert | HeadedBert | Elmo | Gpt2LanguageModel | Gpt2Classifier | Seq2Seq"

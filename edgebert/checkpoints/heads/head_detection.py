@@ -34,7 +34,7 @@ from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import BertConfig
 from edgebert.models.checkpoint_tables import HIDDEN_ACT, HeadNames
 from edgebert.models.elmo.model import ElmoConfig
-from edgebert.models.seq2seq.model import Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, ConfigError
 from edgebert_runtime.task_specs import TASKS
 

@@ -10,7 +10,7 @@ from edgebert.checkpoints.config.head_tables import POOLER
 from edgebert.checkpoints.config.model_factory import Config
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.models.checkpoint_tables import HeadNames
-from edgebert.models.seq2seq.model import Seq2SeqConfig
+from edgebert.models.seq2seq.config import Seq2SeqConfig
 
 # The prefix that a training wrapper puts before every name.
 WRAPPER = "module."

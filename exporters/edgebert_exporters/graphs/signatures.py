@@ -12,7 +12,7 @@ from edgebert_runtime.decoders.seq2seq_signature import CROSS, TABLE
 from edgebert_runtime.task_specs import TASKS, WIDTH
 
 if TYPE_CHECKING:
-    from edgebert.models.seq2seq.model import Seq2SeqConfig  # which imports torch
+    from edgebert.models.seq2seq.config import Seq2SeqConfig  # which imports torch
 
 T = TypeVar("T")
 
