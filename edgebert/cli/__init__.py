@@ -23,7 +23,7 @@ COMMANDS = (
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module on demand, and reports every error of a command in one line."""
+    """A group that imports commands on demand, and reports each error in one line."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,11 +31,11 @@ class LazyGroup(click.Group):
         self.help = unwrapped(self.help)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order in which a model passes through them."""
+        """Return the commands, in the order of use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command called ``cmd_name``: it has the name of its module, with dashes."""
+        """Import the command: its module has its name, with underscores."""
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""Run an engine over the texts of a command, in windows, with progress and errors that name the text."""
+"""Runs of an engine over the texts of a command: windows, progress, and errors that name the text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 class Reading:
-    """Texts that are being read; ``num_truncated`` counts those that were cut, for the message at the end."""
+    """Texts in windows. ``num_truncated`` counts those that were cut, for the last message."""
 
     def __init__(self, stack: contextlib.ExitStack, windows: Iterator[Window], total: int | None, verb: str) -> None:
         self.stack, self.windows, self.total, self.verb = stack, windows, total, verb
@@ -30,7 +30,7 @@ class Reading:
     def results(
         self, compute: Callable[[list[str]], T], shown: bool = False, max_texts: int | None = None
     ) -> Iterator[tuple[int, T]]:
-        """Yield the number of the first text of each window, from 0, with the result of ``compute`` for its texts.
+        """Yield the result of ``compute`` for each window, with the number of its first text from 0.
 
         Progress is shown if ``shown``, or if standard output is no terminal. ``compute`` gets at most ``max_texts``.
         """
@@ -43,7 +43,7 @@ class Reading:
                 advance(len(part.texts) if self.total is None else part.num_bytes)
 
     def each(self, compute: Callable[[list[str]], list[U]], max_texts: int | None = None) -> Iterator[tuple[int, U]]:
-        """Yield the number of each text, from 0, with its result: ``compute`` gives one for each text."""
+        """Yield each text's number from 0 and result; ``compute`` returns one result a text."""
         for first, results in self.results(compute, max_texts=max_texts):
             yield from enumerate(results, first)
 
@@ -58,7 +58,7 @@ class Reading:
 
 @contextlib.contextmanager
 def reading(request: Request, one_text: bool = False) -> Iterator[Reading]:
-    """Open the texts of a request, all lines as one if ``one_text``; report at the end how many were cut."""
+    """Open the texts of a request, all lines as one if ``one_text``. Reports those that were cut at the end."""
     with contextlib.ExitStack() as stack:
         total: int | None
         if request.texts:

@@ -1,4 +1,4 @@
-"""What there is to say about a bundle, for ``info`` and for the commands that make one."""
+"""The summary of a bundle, for ``info``, ``export`` and ``quantize``."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ SMALL = 0.01
 
 
 def as_dict(bundle: Bundle) -> dict[str, Any]:
-    """Return where the bundle is, its size, and the whole manifest."""
+    """Return the path, the size and the whole manifest."""
     manifest = dataclasses.asdict(bundle.manifest)
     return {"bundle": click.format_filename(bundle.path), "bytes": total_bytes(bundle), **manifest}
 
 
 def total_bytes(bundle: Bundle) -> int:
-    """Add up the files of the bundle."""
+    """Return the size of all files."""
     return sum(entry.bytes for entry in bundle.manifest.files.values())
 
 
 def headline(bundle: Bundle) -> list[Row]:
-    """Say in a few rows what the bundle is."""
+    """Return the rows about path, task, size and weights."""
     manifest = bundle.manifest
     done, of = manifest.weights.coverage
     coverage = f", {done} of {of} matrix products" if of else ""
@@ -58,7 +58,7 @@ def headline(bundle: Bundle) -> list[Row]:
 
 
 def details(bundle: Bundle) -> list[Row]:
-    """Give the dimensions and limits that a user of the bundle has to know."""
+    """Return the rows about dimensions and limits."""
     manifest, limits = bundle.manifest, bundle.manifest.limits
     rows = [
         ("made by", f"edgebert {manifest.edgebert_version}, format {manifest.format_version}"),
@@ -76,7 +76,7 @@ def details(bundle: Bundle) -> list[Row]:
 
 
 def tokens(task: str, limits: Limits) -> str:
-    """Say how long a text can be."""
+    """Return the words for the maximum length of a text."""
     from edgebert_runtime.task_specs import TASKS
 
     if TASKS[task].kind == "encoder-decoder":
@@ -87,7 +87,7 @@ def tokens(task: str, limits: Limits) -> str:
 
 
 def settings(bundle: Bundle) -> list[Row]:
-    """Give what the task's engine is told: pooling, labels, languages and the like."""
+    """Return the settings of the engine: pooling, labels, languages and the like."""
     shown = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
     if "languages" in shown:
         shown["languages"] = ", ".join(shown["languages"])  # all of them: their codes are what a user has to know
@@ -95,12 +95,12 @@ def settings(bundle: Bundle) -> list[Row]:
 
 
 def decoding(bundle: Bundle) -> list[Row]:
-    """Give the options of generation that hold unless a call says otherwise, under the names that calls use."""
+    """Return the default options of generation, under their names in Python."""
     return [(name, json.dumps(value)) for name, value in bundle.manifest.decoding.items()]
 
 
 def echo_verification(bundle: Bundle) -> None:
-    """Print what was compared when the bundle was made, and how far it was off."""
+    """Print the parity and the batch invariance that were measured at export."""
     figures = bundle.manifest.verification
     rows = compared(bundle.manifest.target, figures)
     if alone := figures.get("batch_invariance"):
@@ -109,7 +109,7 @@ def echo_verification(bundle: Bundle) -> None:
 
 
 def verified(figures: Mapping[str, Any]) -> list[Row]:
-    """Say what ``edgebert verify`` compared and found."""
+    """Return the results of ``edgebert verify``."""
     reference = figures.get("reference", {})
     rows = [("files", f"{figures['files']} files are what the manifest lists")]
     if "golden_cosine" in figures:
@@ -124,7 +124,7 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
 
 
 def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
-    """Say how far a graph was from its reference, and each of its outputs where there are several."""
+    """Return the parity of a graph with its reference, and of each output where there are several."""
     if "max_error" not in figures:
         return []
     text = (
@@ -144,7 +144,7 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
 
 
 def measures(report: Mapping[str, Any]) -> list[Row]:
-    """Say what quantization changed, as far as it was measured."""
+    """Return the measured fidelity of a quantized bundle."""
     figures, rows = dict(report["fidelity"]), dict[str, str]()
     if "flip_rate" in figures:
         figures["unflipped"] = 1 - figures["flip_rate"]
@@ -157,7 +157,7 @@ def measures(report: Mapping[str, Any]) -> list[Row]:
 
 
 def invariance(batches: Mapping[str, Any]) -> str:
-    """Say whether a text gets the same alone and in a batch."""
+    """Return the words for batch invariance."""
     text = f"{batches['identical']} of {batches['rows']} rows are the same alone and in a batch, bit for bit"
     if batches["identical"] == batches["rows"]:
         return text
@@ -165,7 +165,7 @@ def invariance(batches: Mapping[str, Any]) -> str:
 
 
 def sized(report: Mapping[str, Any]) -> list[Row]:
-    """Say what quantization gained in size, all in all and for each kind of weights."""
+    """Return the sizes before and after quantization, in total and for each kind of weights."""
     sizes, kinds = report["bytes"], report.get("kinds", {})
     rows = [("weights", f"{size(sizes['before'])} -> {size(sizes['after'])}")]
     large = {kind: pair for kind, pair in kinds.items() if pair["before"] > SMALL * sizes["before"]}
@@ -173,7 +173,7 @@ def sized(report: Mapping[str, Any]) -> list[Row]:
 
 
 def timed(report: Mapping[str, Any]) -> list[Row]:
-    """Say what quantization gained in speed, and what to do where it did not."""
+    """Return the speeds before and after quantization, and advice."""
     rows = [
         (row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)")
         for row in report["speed"]
@@ -182,7 +182,7 @@ def timed(report: Mapping[str, Any]) -> list[Row]:
 
 
 def evaluated(evaluation: Mapping[str, Any]) -> list[Row]:
-    """Say how well both did on labelled examples, each figure with its interval."""
+    """Return the metrics of both on labelled examples, with intervals."""
     rows = []
     for name, figure in evaluation["figures"].items():
         before, after, difference = (
@@ -194,7 +194,7 @@ def evaluated(evaluation: Mapping[str, Any]) -> list[Row]:
 
 
 def figures_of(report: Mapping[str, Any]) -> list[Row]:
-    """Give the figures of a report in rows, all but those of each weight."""
+    """Return the figures of a report, without those of single weights."""
     return sized(report) + measures(report) + timed(report) + evaluated(report.get("evaluation", {"figures": {}}))
 
 
@@ -206,7 +206,7 @@ def costs_of_weights(sensitivity: Sequence[Mapping[str, Any]], max_rows: int | N
 
 
 def skipped_weights(skipped: Mapping[str, str]) -> list[Row]:
-    """List the weights that stay in float32, with reasons; long lists are grouped by reason."""
+    """Return the weights that stay in float32, with reasons. Long lists are grouped by reason."""
     if len(skipped) <= LONG_LIST:
         return list(skipped.items())
     names: dict[str, list[str]] = {}
@@ -216,7 +216,7 @@ def skipped_weights(skipped: Mapping[str, str]) -> list[Row]:
 
 
 def echo_report(bundle: Bundle) -> None:
-    """Print what quantization gained and cost, and what it left alone and why."""
+    """Print the report of a quantization, and the skipped weights."""
     report = bundle.manifest.report
     if not report:
         return

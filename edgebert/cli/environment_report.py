@@ -1,4 +1,4 @@
-"""What this machine has, and what is wrong with it, for ``edgebert doctor``."""
+"""The state of this machine, for ``edgebert doctor``: packages, devices and CPU."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NEGATION = bytes.fromhex(
 
 @dataclass
 class Diagnosis:
-    """What was found; ``broken`` stops edgebert from working, ``advice`` does not."""
+    """Facts and faults: ``broken`` stops edgebert from working, ``advice`` does not."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at the packages, the devices and the CPU."""
+    """Examine packages, devices and CPU."""
     diagnosis = Diagnosis()
     versions = {"edgebert": __version__} | {name: version(name) for name in (*PACKAGES, *EXPORT_PACKAGES)}
     python = f"{platform.python_version()} ({platform.python_implementation()})"
@@ -80,7 +80,7 @@ def version(distribution: str) -> str | None:
 
 
 def wrong_versions(versions: dict[str, str | None]) -> Iterator[str]:
-    """Name the packages that are too old, or known to be faulty."""
+    """Yield a message for each package that is too old or faulty."""
     lowest = floors()
     for name, installed in versions.items():
         if installed is None:
@@ -94,7 +94,7 @@ def wrong_versions(versions: dict[str, str | None]) -> Iterator[str]:
 
 
 def floors() -> dict[str, tuple[str, str | None]]:
-    """Return the lowest version of each requirement, and the extra that asks for it, as edgebert's metadata says."""
+    """Return the minimum version of each requirement and its extra, from edgebert's metadata."""
     try:
         requirements = importlib.metadata.requires("edgebert") or []
     except importlib.metadata.PackageNotFoundError:
@@ -105,7 +105,7 @@ def floors() -> dict[str, tuple[str, str | None]]:
 
 
 def applies(requirement: str, python: tuple[int, ...] = sys.version_info[:2]) -> bool:
-    """Say whether a requirement is meant for this version of Python."""
+    """Return whether a requirement is for this version of Python."""
     marker = re.search(r"python_version (<|>=) ['\"]([\d.]+)['\"]", requirement)
     return marker is None or (python < release(marker[2])) == (marker[1] == "<")
 
@@ -116,7 +116,7 @@ def release(number: str) -> tuple[int, ...]:
 
 
 def broken_imports(versions: dict[str, str | None]) -> Iterator[str]:
-    """Import what the runtime needs, and name what cannot be imported."""
+    """Import the packages of the runtime, and yield a message for each failure."""
     for module, remedy in (
         ("numpy", "pip install --force-reinstall edgebert"),
         ("tokenizers", "pip install --force-reinstall edgebert"),
@@ -142,7 +142,7 @@ def rival_builds() -> Iterator[str]:
 
 
 def devices(diagnosis: Diagnosis) -> dict[str, str]:
-    """Say for each device whether it computes."""
+    """Return the state of each device."""
     states = {"cpu": probe("cpu")}
     if version("onnxruntime-gpu") is not None:
         states["cuda"] = probe("cuda")
@@ -167,7 +167,7 @@ def probe(device: str) -> str:
 
 
 def available_providers() -> list[str]:
-    """Return the names of what ONNX Runtime was built for; edgebert uses those of CPU and CUDA."""
+    """Return the execution providers of ONNX Runtime; edgebert uses those of CPU and CUDA."""
     try:
         from edgebert_runtime.session.session import import_onnxruntime
 
@@ -177,7 +177,7 @@ def available_providers() -> list[str]:
 
 
 def cpu(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the processor, its instructions that matter here, and how many threads there are."""
+    """Return the processor, its instruction sets for int8, and the number of threads."""
     facts: dict[str, Any] = {"machine": platform.machine() or "unknown", "features": "unknown"}
     flags = cpu_flags()
     if flags is not None:
@@ -202,7 +202,7 @@ def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str] | None:
 
 
 def usable_threads() -> int | None:
-    """Return how many threads engines take, from affinity and control group."""
+    """Return the number of threads of engines, from affinity and control group."""
     try:
         from edgebert_runtime.session.thread_count import available_threads
     except ImportError:  # broken_imports reports it

@@ -53,7 +53,7 @@ class Failure(click.ClickException):
 
 @contextlib.contextmanager
 def boundary(ctx: click.Context) -> Iterator[None]:
-    """Turn whatever is raised inside into one line and an exit code; with ``--debug``, after its traceback."""
+    """Turn each error into one line and an exit code; ``--debug`` prints the traceback too."""
     try:
         with exit_on_sigterm():
             yield
@@ -79,12 +79,12 @@ def boundary(ctx: click.Context) -> Iterator[None]:
 
 
 def name_inputs(name: Callable[[EdgebertError], str]) -> None:
-    """Let errors of the running command call the input that they are about by ``name(error)``."""
+    """Set the words for inputs in errors of the running command: ``name(error)``."""
     click.get_current_context().meta[INPUT_NAME] = name
 
 
 def in_cli_words(error: EdgebertError, ctx: click.Context) -> click.ClickException:
-    """Return an error of the library for the terminal; a wrong value of an option is wrong usage."""
+    """Return an error of the library for the terminal. A wrong option is wrong usage."""
     options = {param.name: param for param in ctx.command.params if isinstance(param, click.Option)}
     message = error.sentence(partial(option_name, options), ctx.meta.get(INPUT_NAME, input_name))
     if error.option in options and ctx.get_parameter_source(error.option) is ParameterSource.COMMANDLINE:
@@ -106,7 +106,7 @@ def option_name(options: Mapping[str, click.Option], name: str, value: object) -
 
 
 def input_name(error: EdgebertError, counted: str | None = None) -> str:
-    """Return the input that an error is about, counted from 1; ``counted`` is the words for its item and index."""
+    """Return the input of an error, counted from 1; ``counted`` are the words for item and index."""
     item = error.item or "text"
     place = item if error.index is None else counted or f"{item} {error.index + 1}"
     if error.part is None:
@@ -116,7 +116,7 @@ def input_name(error: EdgebertError, counted: str | None = None) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return what happened, and the remedy, for an error that is not the library's."""
+    """Return the message, with a remedy, for an error that is not the library's."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     if isinstance(error, ImportError):
@@ -130,7 +130,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_import(error: ImportError) -> str:
-    """Name the package that is missing or broken, and the line that installs it."""
+    """Return the missing or broken package, and the line that installs it."""
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)
     remedy = f'pip install "edgebert[{extra}]"' if extra else "pip install --force-reinstall edgebert"
@@ -145,7 +145,7 @@ def describe(error: BaseException) -> str:
 
 
 def one_line(message: str) -> str:
-    """Fold a message of several lines into one, and escape what would disturb a terminal."""
+    """Return a message as one line, with control characters escaped."""
     folded = " ".join(line.strip() for line in message.splitlines() if line.strip())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in folded)
 

@@ -1,4 +1,4 @@
-"""How figures are printed: JSON, tables, sizes, and progress on standard error."""
+"""Figures on standard output: JSON, tables, sizes. Progress on standard error."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def echo_json(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Turn what JSON does not know, such as a NumPy number or a path, into what it knows."""
+    """Return a NumPy number or a path as a type that JSON has."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def echo_table(rows: Iterable[Row], title: str | None = None) -> None:
-    """Print rows of a label and a text, the texts below each other."""
+    """Print rows of a label and a text, aligned."""
     rows = list(rows)
     if title and rows:
         click.echo(f"\n{title}")
@@ -36,7 +36,7 @@ def echo_table(rows: Iterable[Row], title: str | None = None) -> None:
 
 
 def flatten(value: object, label: str = "") -> Iterator[Row]:
-    """Turn nested dictionaries into rows, one for each figure, and one for each dictionary in a list."""
+    """Yield a row for each figure of nested dictionaries, and for each dictionary in a list."""
     if isinstance(value, list | tuple) and value and all(isinstance(item, dict) and item for item in value):
         for first, *others in (list(item.items()) for item in value):
             text = ", ".join(f"{key.replace('_', ' ')} {number(item)}" for key, item in others)
@@ -76,13 +76,13 @@ def size(count: int) -> str:
 
 
 def stderr_is_terminal() -> bool:
-    """Say whether somebody watches standard error."""
+    """Return whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
 def step_progress() -> Iterator[StepProgress | None]:
-    """Yield a function that shows a bar for each step of a long task, or None where nobody watches."""
+    """Yield a function that shows a bar for each step; None without a terminal."""
     if not stderr_is_terminal():
         yield None
         return
@@ -102,14 +102,14 @@ def step_progress() -> Iterator[StepProgress | None]:
 
 @contextlib.contextmanager
 def call_progress(label: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield what the ``progress`` of an engine's method may be, to show a bar for one call, or None."""
+    """Yield the ``progress`` of an engine's method, a bar for one call; None without a terminal."""
     with step_progress() as progress:
         yield progress and (lambda done, total: progress(label, done, total or done))
 
 
 @contextlib.contextmanager
 def count_progress(total: int | None, shown: bool, label: str) -> Iterator[Callable[[int], object]]:
-    """Yield a function that moves a bar by a number of units; ``total`` is None if nobody knows the end."""
+    """Yield a function that moves a bar by a number of units; ``total`` is None if unknown."""
     if not (shown and stderr_is_terminal()):
         yield lambda _count: None
         return

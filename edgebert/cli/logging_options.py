@@ -59,7 +59,7 @@ def logging_options() -> list[click.Parameter]:
 
 
 def add_verbosity(ctx: click.Context, _param: click.Parameter, value: int) -> None:
-    """Add up the ``-v`` given before and after the command's name."""
+    """Count the ``-v`` before and after the command's name."""
     ctx.meta[VERBOSE] = ctx.meta.get(VERBOSE, 0) + value
     set_levels(ctx.meta[VERBOSE])
 
@@ -70,13 +70,13 @@ def set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
 
 
 def set_levels(verbosity: int) -> None:
-    """Let our packages log warnings, then progress, then details."""
+    """Set the levels of our packages: warnings, progress, or details."""
     for name in OURS:
         logging.getLogger(name).setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
 
 
 class EchoHandler(logging.Handler):
-    """Writes one line a record to standard error; other libraries are heard at ``-vv`` only."""
+    """A line for each record on standard error; other libraries log at ``-vv`` only."""
 
     def __init__(self, ctx: click.Context) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How results are printed: a line each, of cells with tabs between them, or of JSON."""
+"""Results on standard output: a line each, of cells with tabs between, or of JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def echo_row(*cells: object) -> None:
 
 
 def echo_text(pieces: Iterable[str]) -> None:
-    """Print the pieces of a text as they come, of as many lines as it has; an interrupted line is ended as well."""
+    """Print the pieces of a text as they come; an interrupted line gets its end too."""
     printed = False
     try:
         for piece in pieces:
@@ -63,7 +63,7 @@ def number(value: Any) -> str:
 
 
 def exact(value: Any) -> Any:
-    """Turn a result into what the json module prints with the digits of float32, not those of float64."""
+    """Return a result for the json module, with the digits of float32."""
     if dataclasses.is_dataclass(value):
         return {field.name: exact(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):
@@ -74,5 +74,5 @@ def exact(value: Any) -> Any:
 
 
 def finite(value: float) -> float | None:
-    """Return a number, or None for what JSON has no number for."""
+    """Return a number; None for nan and infinity, which JSON does not have."""
     return value if math.isfinite(value) else None

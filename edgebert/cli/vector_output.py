@@ -80,7 +80,7 @@ class NumpyFile:
         return self.append
 
     def write_header(self) -> None:
-        """Write the header; NumPy leaves room for the number of rows to grow, so that its length stays the same."""
+        """Write the header. Its length is fixed: NumPy leaves room for the number of rows to grow."""
         import numpy as np
 
         entries = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.dim)}
@@ -94,7 +94,7 @@ class NumpyFile:
 
     @contextlib.contextmanager
     def naming(self) -> Iterator[None]:
-        """Put the name that the user gave into the errors of a full, read-only or missing folder."""
+        """Name the file in errors of a full, read-only or missing folder."""
         try:
             yield
         except OSError as error:
