@@ -98,9 +98,9 @@ def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, 
     reference = load_reference(source, pooling, normalize)
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 5, 6, 7, 8, 9, 10, 11, 3]]
     expected = [reference(*(torch.tensor([x]) for x in (row, [1] * len(row), [0] * len(row)))) for row in rows]
-    found = engine.embed(rows)
-    np.testing.assert_allclose(found, torch.cat(expected).detach().numpy(), rtol=1e-4, atol=1e-6)
-    lengths = np.linalg.norm(found, axis=1)
+    vectors = engine.embed(rows)
+    np.testing.assert_allclose(vectors, torch.cat(expected).detach().numpy(), rtol=1e-4, atol=1e-6)
+    lengths = np.linalg.norm(vectors, axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) == normalize
 
 
@@ -108,9 +108,9 @@ def test_pooling_is_never_guessed(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", pooling=None, num_hidden_layers=1)
     with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*give pooling, one of mean, cls, max and last"):
         export_checkpoint(source, tmp_path / "bundle")
-    made = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)
-    assert made.manifest.settings["pooling"] == "max"
-    assert made.manifest.settings["normalize"] is True
+    exported = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)
+    assert exported.manifest.settings["pooling"] == "max"
+    assert exported.manifest.settings["normalize"] is True
 
 
 @pytest.mark.parametrize(("option", "value"), [("target", "tpu"), ("task", "paint"), ("pooling", "median")])

@@ -56,18 +56,18 @@ def test_without_an_exchange_of_the_system(old: Path, monkeypatch: pytest.Monkey
 
 
 def test_interrupted_as_soon_as_there_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
+    exported: list[object] = []
     real = os.mkdir
 
     def mkdir(path: str, *args: int) -> None:
         real(path, *args)
-        made.append(path)
+        exported.append(path)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     with pytest.raises(KeyboardInterrupt), staged(tmp_path / "bundle"):
         pass
-    assert len(made) == 1
+    assert len(exported) == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -86,8 +86,8 @@ def test_a_quantized_table_is_stored_once(form: str, large: Path, tmp_path: Path
     kind, *operators, shape = STORED[form]
     table = f"token_embedding.weight.{kind}"
     assert_stored_once(after.path, table, VOCAB * DIM)
-    for graph, wanted in zip(GRAPHS, operators, strict=True):
-        assert users(after.path, graph, table) == Counter(wanted)
+    for graph, expected in zip(GRAPHS, operators, strict=True):
+        assert users(after.path, graph, table) == Counter(expected)
         assert {name for name, t in held(after.path, graph).items() if t.size >= VOCAB * DIM / 2} == {table}
     assert [tuple(held(after.path, graph)[table].shape) for graph in GRAPHS] == [(VOCAB, DIM), shape]
     assert after.manifest.weights.bytes < 0.35 * Bundle.open(large).manifest.weights.bytes
@@ -96,8 +96,10 @@ def test_a_quantized_table_is_stored_once(form: str, large: Path, tmp_path: Path
 
 def test_a_bundle_is_whole_wherever_it_is(large: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(large, tmp_path / "elsewhere"))
-    (found,), (wanted,) = (Translator.load(folder).translate([SOURCE], max_new_tokens=5) for folder in (moved, large))
-    assert found == wanted
+    (translation,), (expected,) = (
+        Translator.load(folder).translate([SOURCE], max_new_tokens=5) for folder in (moved, large)
+    )
+    assert translation == expected
     for name in ("weights.bin", "decoder.onnx", "encoder.onnx"):
         content = (moved / name).read_bytes()
         (moved / name).unlink()
@@ -115,8 +117,8 @@ def test_the_graphs_of_two_bundles_do_not_go_together(translator_bundle: Maker, 
     shutil.copy(translator_bundle("portable") / "decoder.onnx", mixed / "decoder.onnx")
     manifest = (mixed / "edgebert.json").read_text()
     entry = Bundle.open(translator_bundle("cpu")).manifest.files["decoder.onnx"]
-    other = Bundle.open(translator_bundle("portable")).manifest.files["decoder.onnx"]
-    changed = manifest.replace(entry.sha256, other.sha256).replace(str(entry.bytes), str(other.bytes))
+    second = Bundle.open(translator_bundle("portable")).manifest.files["decoder.onnx"]
+    changed = manifest.replace(entry.sha256, second.sha256).replace(str(entry.bytes), str(second.bytes))
     (mixed / "edgebert.json").write_text(changed)
     with pytest.raises(BundleError, match=r"decoder\.onnx has not the signature that the manifest gives: input"):
         Bundle.open(mixed)
@@ -126,16 +128,16 @@ def test_two_vocabularies(tmp_path: Path) -> None:
     """Sources and targets have tokenizers and tables of their own, which other graphs have not."""
     layers: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1}
     source = write_checkpoint(tmp_path / "source", task="translate", model_type="seq2seq", **layers)
-    made = export_checkpoint(source, tmp_path / "fp32")
-    small = quantize_bundle(made.path, tmp_path / "int8", calibration=TEXTS, min_fidelity=0)
+    exported = export_checkpoint(source, tmp_path / "fp32")
+    small = quantize_bundle(exported.path, tmp_path / "int8", calibration=TEXTS, min_fidelity=0)
     names = {"source_tokenizer.json", "target_tokenizer.json"}
-    for bundle in (made, small):
+    for bundle in (exported, small):
         assert set(bundle.manifest.files) == {"encoder.onnx", "decoder.onnx", *names}
         for name in names:
             assert json.loads((bundle.path / name).read_text()) == json.loads((source / name).read_text())
         assert "target_token_embedding.weight" in held(bundle.path, "decoder")
         assert "token_embedding.weight" not in held(bundle.path, "decoder")
         assert verify_bundle(bundle.path, source)["golden_cosine"] == pytest.approx(1)
-    assert made.manifest.limits.vocab_size == sizes("seq2seq")["vocab_size"]
-    (logits, *_) = made.manifest.graphs["decoder"].outputs
+    assert exported.manifest.limits.vocab_size == sizes("seq2seq")["vocab_size"]
+    (logits, *_) = exported.manifest.graphs["decoder"].outputs
     assert logits.shape == ("rows", sizes("seq2seq")["decoder_vocab_size"])

@@ -36,8 +36,8 @@ from edgebert_runtime.errors import IntegrityError, ParityError
 
 
 def test_cosines_by_hand() -> None:
-    found = cosines(np.array([[3, 4, 0], [1, 0, 0]]), np.array([[4, 3, 0], [-2, 0, 0]]))
-    np.testing.assert_allclose(found, [24 / 25, -1])
+    values = cosines(np.array([[3, 4, 0], [1, 0, 0]]), np.array([[4, 3, 0], [-2, 0, 0]]))
+    np.testing.assert_allclose(values, [24 / 25, -1])
     # A number has no direction: off by 10 % of 8, and by 0.1 of what is below 1.
     np.testing.assert_allclose(cosines(np.array([[8.8], [0.2]]), np.array([[8.0], [0.1]])), [0.995, 0.995])
     np.testing.assert_allclose(cosines(np.array([[0, 0.1]]), np.array([[0, -0.1]])), [0.98])  # and not -1
@@ -97,10 +97,10 @@ def test_few_numbers_of_a_distribution_are_kept() -> None:
     assert spread.count == 10_000
     assert MAX_SAMPLE / 2 <= len(spread.sample) <= MAX_SAMPLE
     assert spread.sample == numbers[:: spread.every].tolist(), "evenly chosen"
-    found = spread.histogram()
+    bins = spread.histogram()
     counts, edges = np.histogram(spread.sample, BINS)
-    assert (found["low"], found["high"]) == (edges[0], edges[-1])
-    assert found["counts"] == counts.tolist()
+    assert (bins["low"], bins["high"]) == (edges[0], edges[-1])
+    assert bins["counts"] == counts.tolist()
 
 
 def test_what_texts_cost_by_hand() -> None:
@@ -150,8 +150,8 @@ def test_vectors_of_one_row() -> None:
 def test_each_output_is_measured_by_its_own_largest_number() -> None:
     worst = MaxErrors()
 
-    def add(output: str, found: float, expected: float, where: str) -> None:
-        worst.add(output, np.array([found], np.float32), np.array([expected], np.float32), where)
+    def add(output: str, actual: float, expected: float, where: str) -> None:
+        worst.add(output, np.array([actual], np.float32), np.array([expected], np.float32), where)
 
     add("small", 1.1, 1.0, "first")
     add("large", 1000.5, 1000.0, "second")
@@ -196,8 +196,8 @@ def test_golden_sample_of_every_kind_is_watched(task: str, task_bundle: Callable
     golden = bundle.manifest.verification["golden"]
     assert len(golden["vector"]) == {"rerank": 1, "fill-mask": 64, "answer": 2 * len(golden["input_ids"])}[task]
     assert check_golden(OpenedBundle(bundle)) == pytest.approx(1, abs=1e-6)
-    other = [x + 0.5 * (-1) ** i for i, x in enumerate(golden["vector"])]
-    manifest = dataclasses.replace(bundle.manifest, verification={"golden": {**golden, "vector": other}})
+    vector = [x + 0.5 * (-1) ** i for i, x in enumerate(golden["vector"])]
+    manifest = dataclasses.replace(bundle.manifest, verification={"golden": {**golden, "vector": vector}})
     with pytest.raises(IntegrityError, match="the golden sample gives a vector of cosine"):
         check_golden(OpenedBundle(dataclasses.replace(bundle, manifest=manifest)))
 

@@ -67,9 +67,9 @@ def test_bundle_is_dynamic_verified_and_says_what_it_is(
     assert manifest.settings == {"pooling": "mean", "normalize": True, "dim": 36}
     assert [spec.name for spec in manifest.graphs["model"].inputs] == ["input_ids", "attention_mask"]
     assert manifest.verification["batches"] >= 30
-    found = verify_bundle(bundle, source)
-    assert 0 <= found["batch_invariance"]["max_difference"] < TOLERANCE
-    assert 0 < found["reference"]["max_error"] < TOLERANCE
+    figures = verify_bundle(bundle, source)
+    assert 0 <= figures["batch_invariance"]["max_difference"] < TOLERANCE
+    assert 0 < figures["reference"]["max_error"] < TOLERANCE
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -147,11 +147,11 @@ def test_states_are_those_of_the_paper(reverse: bool) -> None:
     x = np.random.default_rng(1).standard_normal((6, 4, 3)).astype(np.float32)
     lengths = np.array([6, 1, 3, 5], np.int32)
     graph = ir.to_proto(rendered(module, signature)).SerializeToString()
-    (found,) = ort.InferenceSession(graph, providers=["CPUExecutionProvider"]).run(None, {"x": x, "lengths": lengths})
+    (outputs,) = ort.InferenceSession(graph, providers=["CPUExecutionProvider"]).run(None, {"x": x, "lengths": lengths})
     eager = module(torch.from_numpy(x), torch.from_numpy(lengths)).detach().numpy()
     for row, length in enumerate(lengths):
         expected = by_hand(module, x[:length, row])
-        np.testing.assert_allclose(found[:length, row], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(outputs[:length, row], expected, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(eager[:length, row], expected, rtol=1e-4, atol=1e-6)
 
 

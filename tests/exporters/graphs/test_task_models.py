@@ -83,14 +83,14 @@ def expected(module: torch.nn.Module, feeds: Feeds) -> list[npt.NDArray[np.float
     return [output.numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
-def assert_same(found: list[npt.NDArray[np.float32]], reference: list[npt.NDArray[np.float32]]) -> None:
+def assert_same(outputs: list[npt.NDArray[np.float32]], reference: list[npt.NDArray[np.float32]]) -> None:
     """Compare outputs; those of tokens (batch, seq, ...) where the tokens are real."""
-    assert len(found) == len(reference)
-    for one, other in zip(found, reference, strict=True):
-        assert one.shape == other.shape
-        assert np.isfinite(one).all()
-        real = MASK == 1 if one.shape[:2] == MASK.shape else np.ones(len(one), bool)
-        np.testing.assert_allclose(one[real], other[real], rtol=1e-4, atol=1e-5)
+    assert len(outputs) == len(reference)
+    for actual, expected in zip(outputs, reference, strict=True):
+        assert actual.shape == expected.shape
+        assert np.isfinite(actual).all()
+        real = MASK == 1 if actual.shape[:2] == MASK.shape else np.ones(len(actual), bool)
+        np.testing.assert_allclose(actual[real], expected[real], rtol=1e-4, atol=1e-5)
 
 
 def test_the_table_of_tasks() -> None:
@@ -163,13 +163,13 @@ def test_inputs_are_known_by_name(
 )
 def test_other_model_types(model_type: str, task: str, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", task=task, model_type=model_type)
-    made = export_checkpoint(source, tmp_path / "bundle")
-    assert made.manifest.task == task
-    feeds = feeds_for(made.path)
+    exported = export_checkpoint(source, tmp_path / "bundle")
+    assert exported.manifest.task == task
+    feeds = feeds_for(exported.path)
     assert ("token_type_ids" in feeds) == (model_type == "electra")
-    assert made.manifest.limits.max_tokens == 40
-    assert_same(run(made.path, feeds), expected(load_reference(source), feeds))
-    assert verify_bundle(made.path, source)["reference"]["max_error"] < 1e-5
+    assert exported.manifest.limits.max_tokens == 40
+    assert_same(run(exported.path, feeds), expected(load_reference(source), feeds))
+    assert verify_bundle(exported.path, source)["reference"]["max_error"] < 1e-5
 
 
 @pytest.mark.parametrize(("task", "weight"), [("answer", "head.out.bias"), ("fill-mask", "bert.layers.1.qkv.bias")])
@@ -222,16 +222,16 @@ def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
     options: dict[str, Any] = {"problem_type": "multi_label", "labels": ("sport", "politics", "weather")}
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         export_checkpoint(source, tmp_path / "bundle", **options)
-    made = export_checkpoint(source, tmp_path / "bundle", allow_pickle=True, **options)
-    assert made.manifest.settings == {"problem_type": "multi_label", "labels": ["sport", "politics", "weather"]}
+    exported = export_checkpoint(source, tmp_path / "bundle", allow_pickle=True, **options)
+    assert exported.manifest.settings == {"problem_type": "multi_label", "labels": ["sport", "politics", "weather"]}
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
-        verify_bundle(made.path, source)
-    assert verify_bundle(made.path, source, allow_pickle=True)["reference"]["max_error"] < 1e-5
+        verify_bundle(exported.path, source)
+    assert verify_bundle(exported.path, source, allow_pickle=True)["reference"]["max_error"] < 1e-5
 
 
 def test_a_tied_table_is_stored_once(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", task="fill-mask", vocab_size=3000, num_hidden_layers=1)
     parameters = sum(p.numel() * 4 for p in load_reference(source).parameters())  # each parameter once
     assert parameters < 2 * 3000 * 4 * CONFIG["hidden_size"]
-    made = export_checkpoint(source, tmp_path / "bundle", target="portable")
-    assert parameters < made.manifest.files["model.onnx"].bytes < 1.1 * parameters
+    exported = export_checkpoint(source, tmp_path / "bundle", target="portable")
+    assert parameters < exported.manifest.files["model.onnx"].bytes < 1.1 * parameters

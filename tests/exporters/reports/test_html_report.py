@@ -70,27 +70,27 @@ def read(text: str) -> Reader:
     return reader
 
 
-def reported(bundle: Path, kept: dict[str, str] | None = None, **changed: Any) -> Bundle:
+def reported(bundle: Path, skipped: dict[str, str] | None = None, **changed: Any) -> Bundle:
     """Return a bundle with another report."""
     opened = Bundle.open(bundle)
-    weights = dataclasses.replace(opened.manifest.weights, skipped=kept or {})
+    weights = dataclasses.replace(opened.manifest.weights, skipped=skipped or {})
     return dataclasses.replace(
         opened, manifest=dataclasses.replace(opened.manifest, report=REPORT | changed, weights=weights)
     )
 
 
 def test_a_page_says_what_the_report_says(int8_bundle: Path) -> None:
-    found = read(page(reported(int8_bundle, {"head.out.weight": "only 3 wide"}), [("agreement", "0.9987")]))
-    assert found.within("h1") == ["int8 for embed, bert"]
-    assert "90.0 MB of weights became 23.0 MB; 1.65 times the speed of float32" in found.within("p")[0]
-    assert found.within("h2") == ["Verdict", "Figures", "Drawings", "Skipped (float32)"]
-    cells = dict(zip(found.within("th"), found.within("td"), strict=True))
+    parsed = read(page(reported(int8_bundle, {"head.out.weight": "only 3 wide"}), [("agreement", "0.9987")]))
+    assert parsed.within("h1") == ["int8 for embed, bert"]
+    assert "90.0 MB of weights became 23.0 MB; 1.65 times the speed of float32" in parsed.within("p")[0]
+    assert parsed.within("h2") == ["Verdict", "Figures", "Drawings", "Skipped (float32)"]
+    cells = dict(zip(parsed.within("th"), parsed.within("td"), strict=True))
     assert cells["mean cosine"] == "0.9987, at least 0.99 was asked for: passed"
     assert cells["time, in that of float32"].endswith("; no limit was set")
     assert cells["speed"].startswith("slower than float32 at 8 x 32; try the granularity block")
     assert (cells["agreement"], cells["head.out.weight"]) == ("0.9987", "only 3 wide")
-    assert len(found.within("figcaption")) == sum(tag == "svg" for tag, _ in found.tags) == 3
-    drawn = found.within("text")
+    assert len(parsed.within("figcaption")) == sum(tag == "svg" for tag, _ in parsed.tags) == 3
+    drawn = parsed.within("text")
     assert {"1 x 16", "3.00 ms", "1.25 ms", "float32", "quantized", "0.99", "2"} <= set(drawn)
 
 
@@ -104,9 +104,9 @@ def test_limits_are_judged(int8_bundle: Path) -> None:
 
 def test_sensitivity_is_drawn_the_worst_first(int8_bundle: Path) -> None:
     rows = [{"weight": f"layers.{i}.weight", "bytes": 9, "int8": i * 1e-4, "int4": i * 1e-2} for i in range(60)]
-    found = read(page(reported(int8_bundle, sensitivity=rows), []))
-    assert "Fidelity loss of quantizing each weight alone" in found.within("figcaption")
-    drawn = [text for text in found.within("text") if text.startswith("layers.")]
+    parsed = read(page(reported(int8_bundle, sensitivity=rows), []))
+    assert "Fidelity loss of quantizing each weight alone" in parsed.within("figcaption")
+    drawn = [text for text in parsed.within("text") if text.startswith("layers.")]
     assert drawn == [f"layers.{i}.weight" for i in range(59, 19, -1)]
 
 
@@ -114,16 +114,16 @@ def test_names_are_text_and_nothing_else(int8_bundle: Path) -> None:
     speed = [{"shape": ODD, "before_ms": 1.0, "after_ms": 1.0, "speedup": 1.0}]
     kinds = {ODD: {"before": 1, "after": 1}}
     sensitivity = [{"weight": ODD, "bytes": 1, "int8": 1.0}]
-    made = reported(int8_bundle, {ODD: ODD}, speed=speed, kinds=kinds, sensitivity=sensitivity)
+    exported = reported(int8_bundle, {ODD: ODD}, speed=speed, kinds=kinds, sensitivity=sensitivity)
     plain = {
         tag for tag, _ in read(page(reported(int8_bundle, {"a": "b"}, sensitivity=sensitivity[:0]), [("a", "b")])).tags
     }
-    found = read(page(made, [(ODD, ODD)]))
-    assert {tag for tag, _ in found.tags} <= plain
-    assert {ODD} <= set(found.within("th")) & set(found.within("td"))
-    hints = [hint for hint in found.within("title") if ODD in hint]
+    parsed = read(page(exported, [(ODD, ODD)]))
+    assert {tag for tag, _ in parsed.tags} <= plain
+    assert {ODD} <= set(parsed.within("th")) & set(parsed.within("td"))
+    hints = [hint for hint in parsed.within("title") if ODD in hint]
     assert len(hints) >= 4
-    assert all(set(attrs) <= ALLOWED for _, attrs in found.tags)
+    assert all(set(attrs) <= ALLOWED for _, attrs in parsed.tags)
 
 
 ALLOWED = {
@@ -134,9 +134,9 @@ ALLOWED = {
 
 def test_a_page_refers_to_nothing(int8_bundle: Path) -> None:
     text = page(Bundle.open(int8_bundle), [("a", "b")])
-    found = read(text)
-    assert not {tag for tag, _ in found.tags} & {"script", "link", "img", "iframe", "object", "use", "image", "a"}
-    assert not {name for _, attrs in found.tags for name in attrs} & {"src", "href", "xlink:href", "style", "onload"}
+    parsed = read(text)
+    assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe", "object", "use", "image", "a"}
+    assert not {name for _, attrs in parsed.tags for name in attrs} & {"src", "href", "xlink:href", "style", "onload"}
     assert not re.search(r"https?:|url\(|@import|//\w", text)
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
@@ -156,8 +156,8 @@ def test_bars_are_as_long_as_their_numbers() -> None:
     def widths(drawing: str) -> list[float]:
         return [float(attrs["width"] or 0) for tag, attrs in read(drawing).tags if tag == "rect"]
 
-    one, other, none = widths(bars("t", [("a", {"x": 2.0, "y": 8.0}), ("b", {"x": 0.0})], str))
-    assert one == pytest.approx(other / 4)
+    first, second, none = widths(bars("t", [("a", {"x": 2.0, "y": 8.0}), ("b", {"x": 0.0})], str))
+    assert first == pytest.approx(second / 4)
     assert none == 0
     parts = widths(stacked("t", [("a", {"x": 3.0, "y": 1.0}), ("b", {"x": 1.0, "y": 1.0})], str))
     assert parts[0] == pytest.approx(3 * parts[1])
@@ -170,10 +170,10 @@ def test_bars_are_as_long_as_their_numbers() -> None:
 def test_a_page_is_written_whole_or_not_at_all(
     int8_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = reported(int8_bundle, {"\ud800": "a lone surrogate"})
+    exported = reported(int8_bundle, {"\ud800": "a lone surrogate"})
     file = tmp_path / "report.html"
     file.write_text("old")
-    write_page(file, made, [("a", "b")])
+    write_page(file, exported, [("a", "b")])
     assert read(file.read_text(encoding="utf-8")).within("h1")
     assert list(tmp_path.iterdir()) == [file]
     file.write_text("old")
@@ -183,7 +183,7 @@ def test_a_page_is_written_whole_or_not_at_all(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ExportError, match=f"^cannot write {file}: No space left on device; free some space"):
-        write_page(file, made, [])
+        write_page(file, exported, [])
     assert [entry.read_text() for entry in tmp_path.iterdir()] == ["old"]
 
 

@@ -81,8 +81,8 @@ def test_every_form_is_read(task: str, manifest_of: Manifests, tmp_path: Path) -
         row = named(row, manifest)
         lines = "\r\n".join(["", json.dumps(row), "  ", *([json.dumps(row)] * 3)])
         (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
-        found = read_examples(tmp_path / "a.jsonl", manifest)
-        assert (found.task, found.rows, found.lines) == (task, [row] * 4, [2, 4, 5, 6])
+        examples = read_examples(tmp_path / "a.jsonl", manifest)
+        assert (examples.task, examples.rows, examples.lines) == (task, [row] * 4, [2, 4, 5, 6])
     assert {frozenset(row) for row in GOOD[task]} == {frozenset(form) for form in TASKS[task].examples}
 
 

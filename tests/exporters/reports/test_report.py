@@ -51,21 +51,21 @@ def tensor(name: str, *numbers: float) -> ir.Value:
 
 
 def test_weights_that_are_the_same_count_once() -> None:
-    held = [
+    contents = [
         [tensor("token_embedding.weight", 1, 2, 3), tensor("layers.0.a.weight", 4, 5), tensor("x", 6)],
         [tensor("head.copy.weight", 1, 2, 3), tensor("head.weight", 7)],
     ]
-    models = [ir.Model(ir.Graph([], [], nodes=[], initializers=values), ir_version=10) for values in held]
+    models = [ir.Model(ir.Graph([], [], nodes=[], initializers=values), ir_version=10) for values in contents]
     assert bytes_by_kind(models) == {"embeddings": 12, "layers": 8, "head": 4, "other": 4}
 
 
 @pytest.mark.parametrize("task", ["classify", "generate", "translate", "fill-mask"])
 def test_kinds_add_up_to_all_weights(task: str, task_bundle: Callable[[str], Path]) -> None:
     opened = OpenedBundle.open(task_bundle(task))
-    found = bytes_by_kind(opened.graphs.values())
-    assert sum(found.values()) == opened.manifest.weights.bytes
-    assert found["layers"] > found["other"]
-    assert (found["head"] > 0) == (task in ("classify", "fill-mask"))
+    figures = bytes_by_kind(opened.graphs.values())
+    assert sum(figures.values()) == opened.manifest.weights.bytes
+    assert figures["layers"] > figures["other"]
+    assert (figures["head"] > 0) == (task in ("classify", "fill-mask"))
 
 
 def test_a_report_has_every_part(
@@ -74,32 +74,32 @@ def test_a_report_has_every_part(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "the cat sat"}\n{"text": "sun"}\n')
-    source, made = OpenedBundle.open(task_bundle("generate")), OpenedBundle.open(decoder_bundle("int8"))
-    samples, seen = source.samples(sample_rows(source.bundle, None)[1::2]), list[str]()
+    source, exported = OpenedBundle.open(task_bundle("generate")), OpenedBundle.open(decoder_bundle("int8"))
+    samples, steps = source.samples(sample_rows(source.bundle, None)[1::2]), list[str]()
     examples = read_examples(tmp_path / "a.jsonl", source.manifest)
     about = {"scheme": "int8", "granularity": "block"}
-    found = complete_report(about, source, made, samples, examples, lambda step, done, total: seen.append(step))
+    figures = complete_report(about, source, exported, samples, examples, lambda step, done, total: steps.append(step))
     parts = {"bytes", "kinds", "fidelity", "batch_invariance", "speed", "advice", "evaluation"}
-    assert found.keys() == about.keys() | parts
-    assert found["bytes"] == {"before": source.manifest.weights.bytes, "after": made.manifest.weights.bytes}
-    assert set(found["fidelity"]) >= {"bits_per_byte_before", "bits_per_byte_after", "flip_rate", "cosines"}
-    before, after = (found["fidelity"][f"perplexity_{side}"] for side in ("before", "after"))
-    bits = [found["fidelity"][f"bits_per_byte_{side}"] for side in ("before", "after")]
+    assert figures.keys() == about.keys() | parts
+    assert figures["bytes"] == {"before": source.manifest.weights.bytes, "after": exported.manifest.weights.bytes}
+    assert set(figures["fidelity"]) >= {"bits_per_byte_before", "bits_per_byte_after", "flip_rate", "cosines"}
+    before, after = (figures["fidelity"][f"perplexity_{side}"] for side in ("before", "after"))
+    bits = [figures["fidelity"][f"bits_per_byte_{side}"] for side in ("before", "after")]
     assert math.log(after) / math.log(before) == pytest.approx(bits[1] / bits[0])
-    assert found["batch_invariance"].keys() == {"rows", "identical", "max_difference", "cosine_min"}
-    assert found["evaluation"]["examples"] == 2
-    assert list(dict.fromkeys(seen)) == ["measure fidelity", "measure speed", "measure quality"]
-    assert json.loads(json.dumps(found, allow_nan=False)).keys() == found.keys()
-    plain = complete_report({}, source, made, samples, None, silent)
+    assert figures["batch_invariance"].keys() == {"rows", "identical", "max_difference", "cosine_min"}
+    assert figures["evaluation"]["examples"] == 2
+    assert list(dict.fromkeys(steps)) == ["measure fidelity", "measure speed", "measure quality"]
+    assert json.loads(json.dumps(figures, allow_nan=False)).keys() == figures.keys()
+    plain = complete_report({}, source, exported, samples, None, silent)
     assert plain.keys() == parts - {"evaluation"}
 
 
 def test_kinds_of_both_sides(fp32_bundle: Path, int8_bundle: Path) -> None:
-    source, made = OpenedBundle.open(fp32_bundle), OpenedBundle.open(int8_bundle)
-    found = sizes(source, made)
-    for side, bundle in (("before", source), ("after", made)):
-        assert sum(both[side] for both in found["kinds"].values()) == bundle.manifest.weights.bytes
-    layers = found["kinds"]["layers"]
+    source, exported = OpenedBundle.open(fp32_bundle), OpenedBundle.open(int8_bundle)
+    figures = sizes(source, exported)
+    for side, bundle in (("before", source), ("after", exported)):
+        assert sum(sides[side] for sides in figures["kinds"].values()) == bundle.manifest.weights.bytes
+    layers = figures["kinds"]["layers"]
     assert layers["after"] < 0.4 * layers["before"]
 
 

@@ -25,16 +25,17 @@ Made = Callable[[Any], list[Row]]
 
 
 def entities_of(engine: Any) -> list[Row]:
-    found = engine.tag(TEXTS)
+    result = engine.tag(TEXTS)
     return [
-        {"text": t, "entities": [[e.start, e.end, e.label] for e in es]} for t, es in zip(TEXTS, found, strict=True)
+        {"text": t, "entities": [[e.start, e.end, e.label] for e in es]} for t, es in zip(TEXTS, result, strict=True)
     ]
 
 
 def answers_of(engine: Any) -> list[Row]:
-    found = engine.answer_many(PAIRS)
+    result = engine.answer_many(PAIRS)
     rows = [
-        {"question": q, "context": c, "answers": ["nothing", a[0].text]} for (q, c), a in zip(PAIRS, found, strict=True)
+        {"question": q, "context": c, "answers": ["nothing", a[0].text]}
+        for (q, c), a in zip(PAIRS, result, strict=True)
     ]
     return rows
 
@@ -60,9 +61,9 @@ def filled_by(engine: Any) -> list[Row]:
 
 
 def labels_of(engine: Any) -> list[Row]:
-    pairs = [other for _, other in PAIRS]
-    found = engine.classify(TEXTS[:-1], pairs)
-    return [{"text": t, "pair": p, "label": f.label} for (t, p), f in zip(PAIRS, found, strict=True)]
+    pairs = [second for _, second in PAIRS]
+    result = engine.classify(TEXTS[:-1], pairs)
+    return [{"text": t, "pair": p, "label": f.label} for (t, p), f in zip(PAIRS, result, strict=True)]
 
 
 def translations_by(engine: Any) -> list[Row]:
@@ -92,9 +93,9 @@ def engine_of(task_bundle: Callable[[str], Path]) -> Engines:
 def figures(engine: Any, rows: list[Row]) -> dict[str, Any]:
     """Judge a bundle beside itself."""
     task, folder = engine.bundle.manifest.task, engine.bundle.path
-    found = evaluate(folder, folder, Examples("here/a.jsonl", task, rows, list(range(1, len(rows) + 1))), silent)
-    assert (found["file"], found["examples"]) == ("a.jsonl", len(rows))
-    return dict(found["figures"])
+    result = evaluate(folder, folder, Examples("here/a.jsonl", task, rows, list(range(1, len(rows) + 1))), silent)
+    assert (result["file"], result["examples"]) == ("a.jsonl", len(rows))
+    return dict(result["figures"])
 
 
 def test_every_task_is_judged() -> None:
@@ -104,12 +105,12 @@ def test_every_task_is_judged() -> None:
 
 @pytest.mark.parametrize("task", PERFECT)
 def test_what_an_engine_says_is_right(task: str, engine_of: Engines) -> None:
-    made, expected = PERFECT[task]
+    make_rows, expected = PERFECT[task]
     engine = engine_of(task)
-    found = figures(engine, made(engine))
-    assert {name: figure["before"] for name, figure in found.items()} == pytest.approx(expected)
-    assert found.keys() <= set(TASKS[task].metrics)
-    for figure in found.values():
+    result = figures(engine, make_rows(engine))
+    assert {name: figure["before"] for name, figure in result.items()} == pytest.approx(expected)
+    assert result.keys() <= set(TASKS[task].metrics)
+    for figure in result.values():
         assert figure["after"] == figure["before"]
         assert (figure["difference"], figure["difference_interval"]) == (0, [0, 0])
         low, high = figure["before_interval"]
@@ -120,12 +121,12 @@ def test_what_an_engine_says_is_right(task: str, engine_of: Engines) -> None:
 def test_labels_that_are_wrong_count(engine_of: Engines) -> None:
     engine = engine_of("classify")
     texts, labels = TEXTS[:4], list(engine.labels)
-    said = [one.label for one in engine.classify(texts)]
+    said = [first.label for first in engine.classify(texts)]
     wrong = labels[(labels.index(said[0]) + 1) % len(labels)]
     rows = [{"text": t, "label": label} for t, label in zip(texts, [wrong, *said[1:]], strict=True)]
-    found = figures(engine, rows)
-    assert found["accuracy"]["before"] == 0.75
-    low, high = found["accuracy"]["before_interval"]
+    result = figures(engine, rows)
+    assert result["accuracy"]["before"] == 0.75
+    low, high = result["accuracy"]["before_interval"]
     assert (low, high) == pytest.approx((0.3006, 0.9544), abs=1e-4)  # Wilson (1927), of 3 in 4
 
 
@@ -153,13 +154,13 @@ def test_entities_count_by_place_and_label(engine_of: Engines) -> None:
 def test_no_answer_is_one(engine_of: Engines) -> None:
     engine = engine_of("answer")
     rows: list[Row] = [{"question": q, "context": c, "answers": []} for q, c in PAIRS]
-    said = [found[0].text for found in engine.answer_many(PAIRS, handle_impossible_answer=True)]
+    said = [result[0].text for result in engine.answer_many(PAIRS, handle_impossible_answer=True)]
     assert figures(engine, rows)["exact_match"]["before"] == pytest.approx(np.mean([text == "" for text in said]))
 
 
 def test_ranks_count_from_the_right_passage(engine_of: Engines) -> None:
     engine = engine_of("rerank")
-    order = [one.index for one in engine.rerank(TEXTS[0], TEXTS)]
+    order = [first.index for first in engine.rerank(TEXTS[0], TEXTS)]
     rows = [{"query": TEXTS[0], "passages": TEXTS, "best": order[place]} for place in (0, 1, 3)]
     assert figures(engine, rows)["reciprocal_rank"]["before"] == pytest.approx((1 + 1 / 2 + 1 / 4) / 3)
 
@@ -168,25 +169,25 @@ def test_what_texts_cost_a_decoder(engine_of: Engines) -> None:
     engine = engine_of("generate")
     texts = [*TEXTS, "naïve 日本"]
     scored = engine.score(texts)
-    found = figures(engine, [{"text": text} for text in texts])
-    total, tokens = sum(one.score for one in scored), sum(len(one.tokens) for one in scored)
-    assert found["perplexity"]["before"] == pytest.approx(math.exp(-total / tokens))
+    result = figures(engine, [{"text": text} for text in texts])
+    total, tokens = sum(first.score for first in scored), sum(len(first.tokens) for first in scored)
+    assert result["perplexity"]["before"] == pytest.approx(math.exp(-total / tokens))
     inner = engine._tokenizer.inner
     firsts = [
         0 if "bos_token_id" in engine.decoding else len(inner.decode(inner.encode(t).ids[:1]).encode()) for t in TEXTS
     ]
     count = sum(len(text.encode()) for text in TEXTS) - sum(firsts)
-    known = figures(engine, [{"text": text} for text in TEXTS])["bits_per_byte"]["before"]
-    assert known == pytest.approx(-sum(one.score for one in scored[:-1]) / math.log(2) / count)
+    bits = figures(engine, [{"text": text} for text in TEXTS])["bits_per_byte"]["before"]
+    assert bits == pytest.approx(-sum(first.score for first in scored[:-1]) / math.log(2) / count)
 
 
 def test_words_of_translations_by_hand(engine_of: Engines) -> None:
     engine = engine_of("translate")
     said = engine.translate([TEXTS[0]], do_sample=False)[0].text.split()
     rows = [{"source": TEXTS[0], "targets": [" ".join(["zzz", *said]), " ".join(["zzz"] * 90)]}]
-    found = figures(engine, rows)
-    assert found["exact_match"]["before"] == 0
-    assert found["word_errors"]["before"] == pytest.approx(1 / (len(said) + 1))
+    result = figures(engine, rows)
+    assert result["exact_match"]["before"] == 0
+    assert result["word_errors"]["before"] == pytest.approx(1 / (len(said) + 1))
 
 
 def test_a_text_that_is_too_long_is_named_by_its_line(engine_of: Engines) -> None:
@@ -203,10 +204,10 @@ def test_both_sides_are_judged(fp32_bundle: Path, int8_bundle: Path) -> None:
     for place, row in enumerate(rows):
         row["score"] = float(place)
     ours = evaluate(fp32_bundle, int8_bundle, Examples("a.jsonl", "embed", rows, list(range(len(rows)))), silent)
-    found = ours["figures"]["spearman"]
+    result = ours["figures"]["spearman"]
     for side, engine in zip(("before", "after"), engines, strict=True):
-        one, other = (engine.embed([row[name] for row in rows]).astype(np.float64) for name in ("text", "other"))
-        cosine = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+        first, second = (engine.embed([row[name] for row in rows]).astype(np.float64) for name in ("text", "other"))
+        cosine = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
         order = cosine.argsort().argsort()
-        assert found[side] == pytest.approx(np.corrcoef(order, np.arange(len(rows)))[0, 1])
-    assert found["difference"] == found["after"] - found["before"]
+        assert result[side] == pytest.approx(np.corrcoef(order, np.arange(len(rows)))[0, 1])
+    assert result["difference"] == result["after"] - result["before"]

@@ -93,20 +93,20 @@ def test_blocks_mind_no_neighbours_but_for_rounding(lengths: list[int], seed: in
 @pytest.mark.parametrize("task", [*ENCODER_TASKS, "generate", "translate"])
 def test_every_task_is_checked(task: str, task_bundle: Maker) -> None:
     bundle = Bundle.open(task_bundle(task))
-    found = batch_invariance(OpenedBundle(bundle))
-    assert found.keys() == {"rows", "max_difference", "identical"}
-    assert found["rows"] == ROWS
-    assert 0 <= found["identical"] <= ROWS
-    assert found["max_difference"] <= 1e-6
-    assert (found["identical"] == ROWS) == (found["max_difference"] == 0)
+    figures = batch_invariance(OpenedBundle(bundle))
+    assert figures.keys() == {"rows", "max_difference", "identical"}
+    assert figures["rows"] == ROWS
+    assert 0 <= figures["identical"] <= ROWS
+    assert figures["max_difference"] <= 1e-6
+    assert (figures["identical"] == ROWS) == (figures["max_difference"] == 0)
 
 
 @pytest.mark.parametrize("form", ["cpu", "int8", "int4", "channel"])
 def test_decoders_of_every_form(form: str, decoder_bundle: Maker) -> None:
     bundle = Bundle.open(decoder_bundle(form))
-    found = batch_invariance(OpenedBundle(bundle), rows=8, seed=3)
-    assert found["rows"] == 8
-    assert found["max_difference"] <= 1e-5
+    figures = batch_invariance(OpenedBundle(bundle), rows=8, seed=3)
+    assert figures["rows"] == 8
+    assert figures["max_difference"] <= 1e-5
 
 
 def test_the_difference_is_that_of_verification(task_bundle: Maker) -> None:
@@ -128,9 +128,9 @@ def test_a_model_that_minds_its_neighbours_is_found_out(fp32_bundle: Path) -> No
             (vectors,) = inner.run(names, feeds)
             return [vectors + np.float32(0.01) * np.abs(vectors).max() * (len(vectors) > 1)]
 
-    found = batch_invariance(OpenedBundle(bundle, lambda graph: Minding()))
-    assert found["identical"] == 0
-    assert found["max_difference"] == pytest.approx(0.01, rel=0.1)
+    figures = batch_invariance(OpenedBundle(bundle, lambda graph: Minding()))
+    assert figures["identical"] == 0
+    assert figures["max_difference"] == pytest.approx(0.01, rel=0.1)
 
 
 def test_batches_are_padded_on_the_right(fp32_bundle: Path) -> None:

@@ -136,11 +136,11 @@ def test_token_agreement_counts_up_to_the_first_that_differs() -> None:
 
 def test_another_token_is_found_and_a_tie_is_none() -> None:
     graphs, weights = {"model": GraphSpec("model.onnx", PORTABLE, ())}, Weights("fp32", 0)
-    made = Manifest("0", "gpt2", "generate", "portable", {}, graphs, {}, Limits(50, 40, 40), weights, {})
-    assert check_greedy(Counting(), Counting(), made, 1e-4) == {"prompts": 4, "tokens": 32}
+    manifest = Manifest("0", "gpt2", "generate", "portable", {}, graphs, {}, Limits(50, 40, 40), weights, {})
+    assert check_greedy(Counting(), Counting(), manifest, 1e-4) == {"prompts": 4, "tokens": 32}
     with pytest.raises(
         ParityError, match=r"goes on with token \d+ instead of \d+ at step 3 after a prompt of 1 tokens"
     ):
-        check_greedy(Counting(wrong_step=2), Counting(), made, 1e-4)
+        check_greedy(Counting(wrong_step=2), Counting(), manifest, 1e-4)
     # Two tokens that the reference itself can hardly tell apart.
-    check_greedy(Counting(wrong_step=2, off=1e-4), Counting(wrong_step=2, off=-1e-4), made, 1e-4)
+    check_greedy(Counting(wrong_step=2, off=1e-4), Counting(wrong_step=2, off=-1e-4), manifest, 1e-4)

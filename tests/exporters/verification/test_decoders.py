@@ -117,8 +117,8 @@ def test_unequal_prompts_give_what_each_gives_alone(
         assert present[0].shape == (len(ids), HEADS, max(columns, mask.shape[1]), DIM)
         assert np.isfinite(logits).all()
         for row, expected in enumerate(alone):
-            found = logits.reshape(*mask.shape, -1)[row, mask[row] == 1]
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+            outputs = logits.reshape(*mask.shape, -1)[row, mask[row] == 1]
+            np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -145,14 +145,14 @@ def test_one_token_after_pasts_of_unequal_lengths(
 def test_several_tokens_after_a_past(target: str, decoder_bundle: Callable[[str], Path], alone: list[Array]) -> None:
     session, prompt = open_raw(decoder_bundle(target)), np.array([PROMPTS[3]])
     columns = 0 if target == "portable" else 30
-    past, found = pasts(1, columns), []
+    past, outputs = pasts(1, columns), []
     for start, end in ((0, 5), (5, 6), (6, 17)):
         feeds = {"input_ids": prompt[:, start:end], "attention_mask": np.ones((1, end), np.int64)}
         feeds |= {"logits_indices": np.arange(end - start), "top_k": ONE}
         logits, _, _, *present = session.run(None, feeds | past)
         past = dict(zip(past, present, strict=True))
-        found.append(logits)
-    np.testing.assert_allclose(np.concatenate(found), alone[3], rtol=1e-4, atol=1e-4)
+        outputs.append(logits)
+    np.testing.assert_allclose(np.concatenate(outputs), alone[3], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("form", [*TARGETS, "int8", "int4", "channel"])
@@ -201,11 +201,11 @@ def test_a_frozen_dimension_is_found(
         return logits + extra, *others
 
     real: Any = RankedDecoder.forward
-    made = prepare(open_checkpoint(task_checkpoint("generate")), target=target)
+    exported = prepare(open_checkpoint(task_checkpoint("generate")), target=target)
     monkeypatch.setattr(RankedDecoder, "forward", forward)
     signature = decoder_signature(target, SIZES["vocab_size"], LAYERS, HEADS, DIM)
     with pytest.raises(ExportError, match="could not export RankedDecoder|came out with shape"):
-        render(made.graphs["model"].module, signature, target)
+        render(exported.graphs["model"].module, signature, target)
 
 
 def test_a_text_classifier_is_like_an_encoder(tmp_path: Path) -> None:
@@ -213,15 +213,15 @@ def test_a_text_classifier_is_like_an_encoder(tmp_path: Path) -> None:
     theirs = transformers.GPT2ForSequenceClassification.from_pretrained(source).eval()
     with torch.no_grad():
         expected = [theirs(torch.tensor([prompt])).logits[0].numpy() for prompt in PROMPTS]
-    made = export_checkpoint(source, tmp_path / "fp32")
-    assert [spec.name for spec in made.graph("model").inputs] == ["input_ids", "attention_mask"]
-    assert made.manifest.settings == {"labels": ["bad", "fair", "good"], "problem_type": "single_label"}
-    assert made.manifest.decoding == {}
+    exported = export_checkpoint(source, tmp_path / "fp32")
+    assert [spec.name for spec in exported.graph("model").inputs] == ["input_ids", "attention_mask"]
+    assert exported.manifest.settings == {"labels": ["bad", "fair", "good"], "problem_type": "single_label"}
+    assert exported.manifest.decoding == {}
     for side in ("left", "right"):
         ids, mask = padded(PROMPTS, side)
-        (found,) = open_raw(made.path).run(None, {"input_ids": ids, "attention_mask": mask})
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    small = quantize_bundle(made.path, tmp_path / "int8")
+        (outputs,) = open_raw(exported.path).run(None, {"input_ids": ids, "attention_mask": mask})
+        np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+    small = quantize_bundle(exported.path, tmp_path / "int8")
     assert small.manifest.weights.coverage == (4 * LAYERS, 4 * LAYERS + 1)
     assert small.manifest.weights.skipped["head.weight"] == "a layer of the head, only 3 wide"
     assert verify_bundle(small.path, source)["reference"]["cosine"] > 0.99

@@ -70,11 +70,11 @@ def test_opened_as_one_they_are_the_reference(
     """A batch comes out as it is, whether rows change places at every step or not."""
     session, batch = opened(translator_bundle(target), with_swapped_beams=with_swapped_beams), some_batch()
     logits, ids, logprobs = session.run(None, batch.feeds)
-    wanted = reference(batch)
+    expected = reference(batch)
     assert (logits.shape, ids.shape, logprobs.shape) == ((6, VOCAB), (6, 3), (6, 3))
-    np.testing.assert_allclose(logits, wanted[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(ids, wanted[1])
-    np.testing.assert_allclose(logprobs, wanted[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits, expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(ids, expected[1])
+    np.testing.assert_allclose(logprobs, expected[2], rtol=1e-4, atol=1e-5)
     (only,) = session.run(["top_logprobs"], batch.feeds)
     np.testing.assert_array_equal(only, logprobs)
 
@@ -133,8 +133,8 @@ def test_rows_of_the_grid_alone() -> None:
         "logits_indices": np.array([3, 0, 4, 2]),
         "top_k": np.array([2]),
     }
-    (one, first), (other, second) = rows_alone(Batch("b", feeds))  # the third has no source
-    assert (one, other) == (0, 1)
+    (left, first), (right, second) = rows_alone(Batch("b", feeds))  # the third has no source
+    assert (left, right) == (0, 1)
     assert [first.feeds[name].tolist() for name in feeds] == [[[6, 7]], [[1, 1]], [[10, 11]], [0], [2]]
     assert [second.feeds[name].tolist() for name in feeds] == [[[8, 4]], [[1, 1]], [[12, 13]], [1, 0], [2]]
 
@@ -193,8 +193,8 @@ class Confused:
 def test_another_translation_is_noticed(translator_bundle: Maker, reference: Reference) -> None:
     bundle = Bundle.open(translator_bundle("cpu"))
     session = opened(bundle.path)
-    found = check_translations(session, reference, bundle.manifest)
-    assert found == {"sources": 4, "num_beams": [1, 4], "tokens": 64}
+    figures = check_translations(session, reference, bundle.manifest)
+    assert figures == {"sources": 4, "num_beams": [1, 4], "tokens": 64}
     with pytest.raises(ParityError, match=r"with num_beams=1 the cpu graphs .* instead of \[.*17.*\]; please report"):
         check_translations(session, Confused(reference, 4, 50), bundle.manifest)
     check_translations(session, Confused(reference, 4, 1e-6), bundle.manifest)
@@ -203,10 +203,10 @@ def test_another_translation_is_noticed(translator_bundle: Maker, reference: Ref
 
 
 def test_equally_good_translations_are_the_same() -> None:
-    one = Hypothesis((3, 4), (-0.5, -0.5), -2.0, "length")
-    assert same_or_tied(one, dataclasses.replace(one, tokens=(4, 3), score=-2.0001))
-    assert not same_or_tied(one, dataclasses.replace(one, tokens=(4, 3), score=-2.001))
-    assert same_or_tied(one, dataclasses.replace(one, score=-7.0))
+    first = Hypothesis((3, 4), (-0.5, -0.5), -2.0, "length")
+    assert same_or_tied(first, dataclasses.replace(first, tokens=(4, 3), score=-2.0001))
+    assert not same_or_tied(first, dataclasses.replace(first, tokens=(4, 3), score=-2.001))
+    assert same_or_tied(first, dataclasses.replace(first, score=-7.0))
 
 
 @pytest.mark.parametrize("target", ["cpu", "portable"])
@@ -216,9 +216,9 @@ def test_translated_is_what_transformers_finds(
     """Greedily and up to the end of a text; the last token is left out."""
     theirs = transformers.MarianMTModel.from_pretrained(translator_checkpoint()).eval()
     bundle = Bundle.open(translator_bundle(target))
-    found = translate_greedily(opened(bundle.path), bundle.manifest, SOURCES, 9, batch_size=2)
+    translations = translate_greedily(opened(bundle.path), bundle.manifest, SOURCES, 9, batch_size=2)
     end, pad = theirs.config.eos_token_id, theirs.config.pad_token_id
-    for source, tokens in zip(SOURCES, found, strict=True):
+    for source, tokens in zip(SOURCES, translations, strict=True):
         target_ids = [theirs.config.decoder_start_token_id]
         while len(target_ids) <= 9 and target_ids[1:][-1:] != [end]:
             with torch.no_grad():
