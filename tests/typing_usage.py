@@ -111,10 +111,10 @@ def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
 
 def classifying(engine: Classifier) -> None:
     assert_type((engine.labels, engine.problem_type), tuple[tuple[str, ...], str])
-    (found,) = engine.classify(["a text"], ["another"], max_tokens=8, truncate=False, progress=show)
-    assert_type(found, Classification)
-    assert_type((found.label, found.score, found.truncated), tuple[str, float, bool])
-    assert_type(found.scores, NDArray[np.float32])
+    (classification,) = engine.classify(["a text"], ["another"], max_tokens=8, truncate=False, progress=show)
+    assert_type(classification, Classification)
+    assert_type((classification.label, classification.score, classification.truncated), tuple[str, float, bool])
+    assert_type(classification.scores, NDArray[np.float32])
     assert_type(engine.stream(iter(["a text"]), encoding_errors="replace"), Iterator[Classification])
     engine.classify(["a text"], max_length=8)  # type: ignore[call-arg]
 
@@ -143,10 +143,10 @@ def reading(tagger: Tagger, answerer: Answerer) -> None:
 
 def filling(engine: MaskFiller) -> None:
     assert_type(engine.mask_token, str)
-    found = engine.fill(["a [MASK]"], top_k=3, targets=["text", 17])[0][0][0]
-    assert_type(found, Filling)
-    assert_type((found.token, found.token_id, found.score), tuple[str, int, float])
-    assert_type((found.text, found.start, found.end), tuple[str, int, int])
+    filling = engine.fill(["a [MASK]"], top_k=3, targets=["text", 17])[0][0][0]
+    assert_type(filling, Filling)
+    assert_type((filling.token, filling.token_id, filling.score), tuple[str, int, float])
+    assert_type((filling.text, filling.start, filling.end), tuple[str, int, int])
     assert_type(engine.stream(["a [MASK]"]), Iterator[list[list[Filling]]])
 
 
@@ -155,17 +155,20 @@ def generating(engine: Generator) -> None:
     prefix = engine.prefix("what all have in common")
     assert_type(prefix, Prefix)
     assert_type((prefix.ids, prefix.past), tuple[tuple[int, ...], tuple[NDArray[np.float32], ...]])
-    found: list[Generation] = engine.generate(
+    continuations: list[Generation] = engine.generate(
         ["a prompt"], prefix=prefix, prompt_lookup=True, max_new_tokens=8, progress=show
     )
     assert_type(
-        (found[0].text, found[0].tokens, found[0].token_logprobs), tuple[str, tuple[int, ...], tuple[float, ...]]
+        (continuations[0].text, continuations[0].tokens, continuations[0].token_logprobs),
+        tuple[str, tuple[int, ...], tuple[float, ...]],
     )
-    assert_type((found[0].score, found[0].finish_reason), tuple[float, Literal["stop", "stop_string", "length"]])
+    assert_type(
+        (continuations[0].score, continuations[0].finish_reason), tuple[float, Literal["stop", "stop_string", "length"]]
+    )
     options: GenerationOptions = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never"}
     assert_type(engine.generate(["a prompt"], num_return_sequences=2, **options), list[list[Generation]])
     assert_type(engine.generate(["a prompt"], num_return_sequences=1, **options), list[Generation])
-    count = len(found)
+    count = len(continuations)
     assert_type(engine.generate(["a prompt"], num_return_sequences=count), list[Generation] | list[list[Generation]])
     engine.generate(["a prompt"], num_beam=4)  # type: ignore[call-overload]
     assert_type(engine.stream("a prompt", do_sample=True, temperature=0.8, seed=1), Iterator[str])
@@ -179,10 +182,10 @@ def generating(engine: Generator) -> None:
 def translating(engine: Translator) -> None:
     assert_type((engine.languages, engine.source_language), tuple[tuple[str, ...], str])
     assert_type(engine.target_language, str)
-    found = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
-    assert_type(found, list[Generation])
+    translations = engine.translate(["a text"], target_prefix="so", num_beams=4, progress=show)
+    assert_type(translations, list[Generation])
     assert_type(engine.translate(["a text"], num_return_sequences=3, num_beams=4), list[list[Generation]])
-    assert_type(found[0].text, str)
+    assert_type(translations[0].text, str)
     engine.translate(["a", [5, 6, 2]], target_prefix=["so", [7]], source_language="en_XX", target_language="de_DE")
     engine.translate(
         (line for line in ["a. b."]), split_sentences=True, max_batch_tokens=512, encoding_errors="replace"
