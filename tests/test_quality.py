@@ -93,7 +93,7 @@ def test_words_are_wrong_unless_said_in_one_of_their_ways(monkeypatch: pytest.Mo
         assert num_beams == 4
         return [SimpleNamespace(text=said[word]) for word in words]
 
-    monkeypatch.setattr(edgebert, "load", lambda bundle: SimpleNamespace(translate=translate))
+    monkeypatch.setattr(edgebert.Translator, "load", lambda bundle: SimpleNamespace(translate=translate))
     right = {"read": ["R EH D", "R IY D"], "cat": ["K AE T"], "dog": ["D AO G"]}
     judged = quality_models.pronounce(Path("g2p"), right)
     assert judged["errors"].tolist() == [[0, 3], [2, 3], [0, 3]]

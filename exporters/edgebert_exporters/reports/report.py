@@ -55,7 +55,7 @@ def complete_report(
     report["speed"] = speed(source, quantized, progress)
     report["advice"] = advice(report)
     if examples is not None:
-        report["evaluation"] = evaluate(source.path, quantized.path, examples, progress)
+        report["evaluation"] = evaluate(source.bundle, quantized.bundle, examples, progress)
     return report
 
 

@@ -45,6 +45,7 @@ from edgebert_exporters.reports.metrics import (
     spearman,
     wilson,
 )
+from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import TASKS
 
@@ -63,8 +64,8 @@ FIGURES: dict[str, Figure] = SHARES | {
 Scores = dict[str, Doubles]
 
 
-def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) -> dict[str, Any]:
-    """Evaluate the bundles in two folders on examples.
+def evaluate(before: Bundle, after: Bundle, examples: Examples, progress: Progress) -> dict[str, Any]:
+    """Evaluate two bundles on examples.
 
     Returns:
         The ``file``, its number of ``examples``, and the ``figures``: each ``before``, ``after`` and as a
@@ -74,9 +75,9 @@ def evaluate(before: Path, after: Path, examples: Examples, progress: Progress) 
         InputError: if an engine cannot take an example.
     """
     sides = []
-    for done, folder in enumerate((before, after)):
+    for done, bundle in enumerate((before, after)):
         progress("measure quality", done, 2)
-        sides.append(score_examples(edgebert_runtime.load(folder, verify="size"), examples))
+        sides.append(score_examples(edgebert_runtime.ENGINES[bundle.manifest.task](bundle), examples))
     progress("measure quality", 2, 2)
     old, new = sides
     figures = {name: compare_figure(name, old[name], new[name]) for name in old}

@@ -47,7 +47,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("task", "options"),
-    [("embed", {}), ("embed", {"mixed_precision": 0.02}), ("generate", {}), ("translate", {"scheme": "int4"})],
+    [
+        ("embed", {"eval": "examples.jsonl"}),
+        ("embed", {"mixed_precision": 0.02}),
+        ("generate", {}),
+        ("translate", {"scheme": "int4"}),
+    ],
 )
 def test_source_and_result_are_opened_once(
     task: str,
@@ -56,7 +61,10 @@ def test_source_and_result_are_opened_once(
     fp32_bundle: Path,
     task_bundle: Callable[[str], Path],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("examples.jsonl").write_text("".join(f'{{"text": "{text}", "label": "{text}"}}\n' for text in TEXTS))
     source = fp32_bundle if task == "embed" else task_bundle(task)
     calls.clear()
     quantized = quantize_bundle(source, tmp_path / "q", calibration=TEXTS, min_fidelity=0, **options)

@@ -92,8 +92,10 @@ def engine_of(task_bundle: Callable[[str], Path]) -> Engines:
 
 def figures(engine: Any, rows: list[Row]) -> dict[str, Any]:
     """Judge a bundle beside itself."""
-    task, folder = engine.bundle.manifest.task, engine.bundle.path
-    result = evaluate(folder, folder, Examples("here/a.jsonl", task, rows, list(range(1, len(rows) + 1))), silent)
+    task = engine.bundle.manifest.task
+    result = evaluate(
+        engine.bundle, engine.bundle, Examples("here/a.jsonl", task, rows, list(range(1, len(rows) + 1))), silent
+    )
     assert (result["file"], result["examples"]) == ("a.jsonl", len(rows))
     return dict(result["figures"])
 
@@ -193,9 +195,8 @@ def test_words_of_translations_by_hand(engine_of: Engines) -> None:
 def test_a_text_that_is_too_long_is_named_by_its_line(engine_of: Engines) -> None:
     engine = engine_of("translate")
     rows = [{"source": text, "targets": ["x"]} for text in ("a", "cat " * 99)]
-    folder = engine.bundle.path
     with pytest.raises(InputError, match=r"^line 7 of a\.jsonl has \d+ tokens, the limit is 40"):
-        evaluate(folder, folder, Examples("a.jsonl", "translate", rows, [3, 7]), silent)
+        evaluate(engine.bundle, engine.bundle, Examples("a.jsonl", "translate", rows, [3, 7]), silent)
 
 
 def test_both_sides_are_judged(fp32_bundle: Path, int8_bundle: Path) -> None:
@@ -203,7 +204,8 @@ def test_both_sides_are_judged(fp32_bundle: Path, int8_bundle: Path) -> None:
     rows = scores_of(engines[0])
     for place, row in enumerate(rows):
         row["score"] = float(place)
-    ours = evaluate(fp32_bundle, int8_bundle, Examples("a.jsonl", "embed", rows, list(range(len(rows)))), silent)
+    bundles = [engine.bundle for engine in engines]
+    ours = evaluate(bundles[0], bundles[1], Examples("a.jsonl", "embed", rows, list(range(len(rows)))), silent)
     result = ours["figures"]["spearman"]
     for side, engine in zip(("before", "after"), engines, strict=True):
         first, second = (engine.embed([row[name] for row in rows]).astype(np.float64) for name in ("text", "other"))
