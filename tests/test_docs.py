@@ -25,7 +25,6 @@ from tests.support.documents import (
     run,
     sentences,
 )
-from tests.support.patience import PATIENCE
 from tests.support.verbs import VERBS
 
 TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
@@ -78,7 +77,6 @@ def folder(task_bundle: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(PATIENCE)
 def test_every_command_runs(folder: Path) -> None:
     verbs: set[str] = set()
     for command, shown in commands("".join([TASKS, *PAGES.values()])):

@@ -13,7 +13,6 @@ from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert_runtime.task_specs import TASKS
 from tests.support.documents import DOCS, README, ROOT, assert_same, blocks, commands, run
-from tests.support.patience import PATIENCE
 
 TEXT = README.read_text(encoding="utf-8")
 MOST_LINES = 150
@@ -47,7 +46,6 @@ def outputs(folder: Path) -> list[tuple[str, list[str], list[str]]]:
 
 @pytest.mark.network
 @pytest.mark.slow
-@pytest.mark.timeout(PATIENCE)
 def test_every_command_prints_what_the_readme_shows(
     outputs: list[tuple[str, list[str], list[str]]], folder: Path
 ) -> None:
@@ -61,7 +59,6 @@ def test_every_command_prints_what_the_readme_shows(
 
 @pytest.mark.network
 @pytest.mark.slow
-@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("page", ["demo.md", "bundle.md"])
 def test_every_command_of_the_pages_that_continue_it(
     outputs: list[tuple[str, list[str], list[str]]], folder: Path, page: str
