@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import edgebert_runtime
-from edgebert.cli import main
+from edgebert.cli import main, text_input
 from tests.cli import fake
 
 Run = Callable[..., Result]
@@ -44,3 +44,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> fake.FakeEngine:
     engine = fake.FakeEngine()
     monkeypatch.setattr(edgebert_runtime, "load", engine.load)
     return engine
+
+
+@pytest.fixture
+def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read 4 KiB at once instead of 256, so that some thousand lines take several reads."""
+    monkeypatch.setattr(text_input, "WINDOW_BYTES", 1 << 12)

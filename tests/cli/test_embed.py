@@ -160,12 +160,12 @@ def test_invalid_utf8_names_the_line(run: Any, engine: Any) -> None:
     assert run("embed", "b", "--encoding-errors", "replace", stdin=b"bad \xff\n").stdout == "5.0 98.0 0.1\n"
 
 
-def test_errors_of_the_engine_name_line_and_option(run: Any, engine: Any) -> None:
-    stdin = "fine\n" * 60_000 + "one two three four five\n"
+def test_errors_of_the_engine_name_line_and_option(run: Any, engine: Any, small_reads: None) -> None:
+    stdin = "fine\n" * 3000 + "one two three four five\n"
     result = run("embed", "b", "--max-tokens", "4", "--no-truncate", stdin=stdin)
     assert result.exit_code == 1
     assert result.stderr == (
-        "edgebert: error: line 60001 of standard input has more than 4 tokens; raise --max-tokens, "
+        "edgebert: error: line 3001 of standard input has more than 4 tokens; raise --max-tokens, "
         "or leave out --no-truncate\n"
     )
 

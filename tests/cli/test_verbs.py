@@ -92,18 +92,18 @@ def test_invalid_utf8_names_the_line(run: Any, engine: Any, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", READING)
-def test_errors_of_the_engine_name_the_text(run: Any, engine: Any, verb: str) -> None:
-    result = run(*call(verb), stdin="x\n" * 200_000 + "boom\n")
+def test_errors_of_the_engine_name_the_text(run: Any, engine: Any, small_reads: None, verb: str) -> None:
+    result = run(*call(verb), stdin="x\n" * 3000 + "boom\n")
     assert (result.exit_code, result.stderr) == (
         1,
-        "edgebert: error: line 200001 of standard input is bad: it says boom\n",
+        "edgebert: error: line 3001 of standard input is bad: it says boom\n",
     )
     assert run(*call(verb, "x", "boom")).stderr == "edgebert: error: text 2 is bad: it says boom\n"
 
 
 @pytest.mark.parametrize("verb", STREAMING)
-def test_order_is_kept_in_bounded_memory(run: Any, engine: Any, verb: str) -> None:
-    count = 60_000
+def test_order_is_kept_in_bounded_memory(run: Any, engine: Any, small_reads: None, verb: str) -> None:
+    count = 3000
     result = run(*call(verb), stdin="".join(f"N{i} _ a b c\n" for i in range(count)))
     assert result.exit_code == 0
     sizes = [call["texts"] for call in engine.calls]
