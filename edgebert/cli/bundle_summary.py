@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from edgebert_runtime import Bundle
     from edgebert_runtime.bundle.manifest import Limits
 
-# What is measured after quantization. A row is for tasks that have every figure in it, the first one with its label.
+# The figures of a quantization. A row is for tasks with all of its figures; of each label the first such row counts.
 MEASURES = (
     ("fidelity", "correlation with float32 {correlation:.4f}"),
     ("fidelity", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
-    ("neighbours", "{nearest_neighbor_changes:.1%} of {texts} texts have another nearest text"),
-    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give; all of it in {unflipped:.1%} of them"),
-    ("top result", "the same in {top1_agreement:.1%} of what {texts} texts give"),
+    ("neighbours", "{nearest_neighbor_changes:.1%} of {texts} texts have a new nearest neighbor"),
+    (
+        "top result",
+        "the same in {top1_agreement:.1%} of the outputs of {texts} texts; all of it in {unflipped:.1%} of them",
+    ),
+    ("top result", "the same in {top1_agreement:.1%} of the outputs of {texts} texts"),
     ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
     ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
     ("bits a byte", "{bits_per_byte_before:.3f} -> {bits_per_byte_after:.3f}"),
@@ -90,7 +93,7 @@ def settings(bundle: Bundle) -> list[Row]:
     """Return the settings of the engine: pooling, labels, languages and the like."""
     shown = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
     if "languages" in shown:
-        shown["languages"] = ", ".join(shown["languages"])  # all of them: their codes are what a user has to know
+        shown["languages"] = ", ".join(shown["languages"])  # all of them: users pass their codes
     return list(flatten(shown)) if shown else []
 
 
@@ -111,7 +114,7 @@ def echo_verification(bundle: Bundle) -> None:
 def verified(figures: Mapping[str, Any]) -> list[Row]:
     """Return the results of ``edgebert verify``."""
     reference = figures.get("reference", {})
-    rows = [("files", f"{figures['files']} files are what the manifest lists")]
+    rows = [("files", f"{figures['files']} files match the manifest")]
     if "golden_cosine" in figures:
         text = f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"
         rows.append(("golden", text))
@@ -224,5 +227,5 @@ def echo_report(bundle: Bundle) -> None:
     if evaluation := report.get("evaluation"):
         title = f"on {evaluation['examples']:,} examples of {evaluation['file']}, with intervals of 95 %"
         echo_table(evaluated(evaluation), title=title)
-    echo_table(costs_of_weights(report.get("sensitivity", [])), title="what a weight alone costs")
+    echo_table(costs_of_weights(report.get("sensitivity", [])), title="fidelity loss of a weight alone")
     echo_table(skipped_weights(bundle.manifest.weights.skipped), title="skipped (float32)")

@@ -46,7 +46,7 @@ def logging_options() -> list[click.Parameter]:
             expose_value=False,
             callback=add_verbosity,
             show_default=False,
-            help="Log progress to standard error; -vv logs details, and what other libraries say.",
+            help="Log progress to standard error; -vv logs details, and the messages of other libraries.",
         ),
         click.Option(
             ["--debug"],

@@ -37,7 +37,7 @@ def write_json(result: EmbedResult, first: int) -> None:
 class NumpyFile:
     """A ``.npy`` file that grows row by row under a temporary name, and takes its own name when it is complete.
 
-    Leaving the ``with`` block after an error, or never leaving it, leaves what was there before.
+    Leaving the ``with`` block after an error, or never leaving it, leaves the old file.
     """
 
     def __init__(self, destination: Path) -> None:

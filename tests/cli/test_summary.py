@@ -22,17 +22,17 @@ def bundle(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("figures", "lines"),
     [
-        ({"nearest_neighbor_changes": 0.125}, ["neighbours  12.5% of 76 texts have another nearest text"]),
+        ({"nearest_neighbor_changes": 0.125}, ["neighbours  12.5% of 76 texts have a new nearest neighbor"]),
         (
             {"top1_agreement": 0.982, "kl_mean": 0.0000708},
             [
-                "top result  the same in 98.2% of what 76 texts give",
+                "top result  the same in 98.2% of the outputs of 76 texts",
                 "divergence  Kullback-Leibler 7.08e-05 on average",
             ],
         ),
         (
             {"top1_agreement": 0.982, "flip_rate": 0.25},
-            ["top result  the same in 98.2% of what 76 texts give; all of it in 75.0% of them"],
+            ["top result  the same in 98.2% of the outputs of 76 texts; all of it in 75.0% of them"],
         ),
         (
             {"perplexity_before": 17.123, "perplexity_after": 17.5, "token_agreement": 0.975},
@@ -214,7 +214,7 @@ def test_translations_are_counted() -> None:
 
 
 def test_verification_names_what_was_done_only() -> None:
-    assert summary.verified({"files": 3}) == [("files", "3 files are what the manifest lists")]
+    assert summary.verified({"files": 3}) == [("files", "3 files match the manifest")]
     rows = summary.verified({"files": 3, "reference": parity(a=1e-6, b=2e-6)})
     assert [label for label, _ in rows] == ["files", "reference", "  a", "  b"]
 
