@@ -65,10 +65,10 @@ def tiny(task_checkpoint: Callable[[str], Path], task_bundle: Callable[[str], Pa
 
 
 @pytest.fixture(scope="module")
-def made(request: pytest.FixtureRequest, tiny: Callable[..., Tiny]) -> Tiny:
+def case(request: pytest.FixtureRequest, tiny: Callable[..., Tiny]) -> Tiny:
     """Return checkpoint and bundle of the task that a module of tests names as its TASK."""
-    made: Tiny = tiny(request.module.TASK)
-    return made
+    bundle: Tiny = tiny(request.module.TASK)
+    return bundle
 
 
 class Scripted:

@@ -70,12 +70,12 @@ def test_eight_threads_equal_one(two: Embedder) -> None:
     expected = [two.embed(batch) for batch in work]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
-            for found, wanted in zip(pool.map(two.embed, work), expected, strict=True):
-                np.testing.assert_array_equal(found, wanted)
+            for results, reference in zip(pool.map(two.embed, work), expected, strict=True):
+                np.testing.assert_array_equal(results, reference)
 
 
 WORK: dict[str, Callable[[Any], Any]] = {
-    "classify": lambda engine: [one.scores.tolist() for one in engine.classify(rows(1, 300))],
+    "classify": lambda engine: [item.scores.tolist() for item in engine.classify(rows(1, 300))],
     "rerank": lambda engine: engine.rerank("the cat", ["dog " * (i % 9) for i in range(300)]),
     "multiple-choice": lambda engine: engine.choose_many([("the", ["cat", "dog " * (i % 9)]) for i in range(150)]),
     "fill-mask": lambda engine: engine.fill(["[MASK] cat" + " dog" * (i % 9) for i in range(300)]),
@@ -91,16 +91,16 @@ def test_engines_of_all_tasks_are_shared(
     expected = WORK[task](engine)
     assert engine._executor.second is not None
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(WORK[task], [engine] * 8):
-            assert found == expected
+        for results in pool.map(WORK[task], [engine] * 8):
+            assert results == expected
 
 
 def test_side_by_side_equals_one_after_the_other(two: Embedder, side_by_side: Embedder) -> None:
     many = rows(1, 700)
     np.testing.assert_allclose(side_by_side.embed(many), np.concatenate([two.embed([row]) for row in many]), atol=1e-5)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(side_by_side.embed, [many] * 4):
-            np.testing.assert_array_equal(found, side_by_side.embed(many))
+        for results in pool.map(side_by_side.embed, [many] * 4):
+            np.testing.assert_array_equal(results, side_by_side.embed(many))
 
 
 def test_side_by_side_fails_as_one_and_goes_on(side_by_side: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,12 +123,12 @@ class Counter:
 def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task: str) -> None:
     engine: Any = edgebert_runtime.load(task_bundle(task))
     counter = Counter(engine._session)
-    other: Any = type(engine)(engine.bundle, session=counter)
+    second: Any = type(engine)(engine.bundle, session=counter)
     lengths = [max(7, n) for n in benchmark.workload(engine)]
-    benchmark.work(other, lengths)()
+    benchmark.work(second, lengths)()
     assert sorted(counter.lengths) == sorted(lengths)
     counter.lengths = []
-    benchmark.work(other, [16])()
+    benchmark.work(second, [16])()
     assert counter.lengths == [16] * (2 if task == "multiple-choice" else 1)
 
 

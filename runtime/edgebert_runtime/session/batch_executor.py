@@ -80,8 +80,10 @@ class BatchExecutor:
         For many tokens, ``compute`` starts at once, with a session and the numbers of the rows of a batch.
         """
         tokens = sum(lengths)
-        with self.lock:
-            parallel = self.parallel_session(tokens) if tokens > max_tokens else None
+        if tokens <= max_tokens or not self.may_open_second:
+            return PendingBatches(self.session, plan_batches(lengths, max_tokens))
+        with self.lock:  # until all are submitted, so that close() waits for them
+            parallel = self.parallel_session(tokens)
             if parallel is None:
                 return PendingBatches(self.session, plan_batches(lengths, max_tokens))
             session, pool = parallel

@@ -11,12 +11,12 @@ import pytest
 from edgebert_runtime import Bundle, MaskFiller
 from tests.runtime.conftest import Tiny, changed, scripted
 
-TASK = "fill-mask"  # of the fixture made
+TASK = "fill-mask"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> MaskFiller:
-    return MaskFiller(Bundle.open(made.bundle))
+def engine(case: Tiny) -> MaskFiller:
+    return MaskFiller(Bundle.open(case.bundle))
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ class Model:
         """
         x, new = self.target[token] + self.positions[position], []
         for layer in range(LAYERS):
-            query, key, value, other = (split(x[None] @ weight) for weight in self.qkv[layer])
+            query, key, value, second = (split(x[None] @ weight) for weight in self.qkv[layer])
             keys, values = (np.concatenate(pair, 1) for pair in zip(past[2 * layer :], (key, value), strict=False))
             new += [key[:, 0], value[:, 0]]
             x = x + attend(query, keys, values)
-            x = x + attend(other, *cross[2 * layer : 2 * layer + 2])
+            x = x + attend(second, *cross[2 * layer : 2 * layer + 2])
             x = x / np.linalg.norm(x) * DIM**0.5
         return x @ self.head + position * self.ending, new
 
@@ -71,7 +71,7 @@ class Model:
         if (source, target) not in self.known:
             _, past = self.after(source, target[:-1])
             logits, new = self.step(target[-1], len(target) - 1, past, self.encode(source))
-            grown = [np.concatenate([old, one[:, None]], 1) for old, one in zip(past, new, strict=True)]
+            grown = [np.concatenate([old, item[:, None]], 1) for old, item in zip(past, new, strict=True)]
             self.known[source, target] = logits.astype(np.float32), grown
         return self.known[source, target]
 
@@ -124,13 +124,13 @@ class Decoder:
         assert all(feeds[name].shape == (sources, HEADS, mask.shape[1], HEAD) for name in CROSS)
         assert all(feeds[name].shape[:2] == (rows, HEADS) for name in PAST)
         self.calls.append((rows, sources, tuple(name for name in names if "present" not in name), int(count)))
-        logits, made = [], []
+        logits, new_past = [], []
         for row in range(rows):
             cross = [feeds[name][row // (rows // sources)][:, mask[row // (rows // sources)] == 1] for name in CROSS]
-            found, new = self.model.step(ids[row, 0], position, self.past(feeds, row, position), cross)
-            logits.append(found)
-            made.append(new)
-        outputs = {"logits": np.array(logits, np.float32), **self.presents(feeds, made, position)}
+            results, new = self.model.step(ids[row, 0], position, self.past(feeds, row, position), cross)
+            logits.append(results)
+            new_past.append(new)
+        outputs = {"logits": np.array(logits, np.float32), **self.presents(feeds, new_past, position)}
         logprobs = outputs["logits"] - np.log(np.exp(outputs["logits"]).sum(1, keepdims=True))
         outputs["top_ids"] = np.argsort(-logprobs, 1, "stable")[:, :count]
         outputs["top_logprobs"] = np.take_along_axis(logprobs, outputs["top_ids"], 1)
@@ -148,11 +148,11 @@ class Decoder:
         assert (owners < len(table[0])).all()  # the kernel refuses others
         return [feeds[name][owners, :, np.arange(position)].transpose(1, 0, 2) for name in PAST]
 
-    def presents(self, feeds: Any, made: Any, position: int) -> dict[str, Any]:
+    def presents(self, feeds: Any, new_past: Any, position: int) -> dict[str, Any]:
         """Return keys and values with the new ones among them."""
         outputs = {}
         for place, name in enumerate(PAST):
-            new = np.array([one[place] for one in made], np.float32)[:, :, None]
+            new = np.array([item[place] for item in new_past], np.float32)[:, :, None]
             if self.shared:
                 outputs[name.replace("past_key_values", "present")] = present = feeds[name].copy()
                 present[:, :, position : position + 1] = new

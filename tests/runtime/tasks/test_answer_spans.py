@@ -24,16 +24,16 @@ def search_everything(
     engine: Answerer, question: str, context: str, windows: list[tuple[int, int]], longest: int, impossible: bool
 ) -> list[tuple[float, tuple[int, int]]]:
     """Return score and place of all distinct answers, best first, by loops over windows, starts and ends."""
-    asked = engine._tokenizer.content(question).ids
+    question_ids = engine._tokenizer.content(question).ids
     tokens = engine._tokenizer.content(context)
     tables = []
     for first, last in windows:
-        row = engine._tokenizer.pair.join(asked, tokens.ids[first:last]).ids
-        at = engine._tokenizer.pair.starts(len(asked), last - first)[1]
+        row = engine._tokenizer.pair.join(question_ids, tokens.ids[first:last]).ids
+        at = engine._tokenizer.pair.starts(len(question_ids), last - first)[1]
         tables.append(np.stack(engine._session.compute(row), 1)[[0, *range(at, at + last - first)]])  # type: ignore[attr-defined]
     total = sum(np.exp(table.astype(np.float64)).sum(0) for table in tables)
     tables = [np.exp(table.astype(np.float64)) / total for table in tables]
-    found = {(0, 0): min(float(table[0, 0] * table[0, 1]) for table in tables)} if impossible else {}
+    results = {(0, 0): min(float(table[0, 0] * table[0, 1]) for table in tables)} if impossible else {}
     for (first, last), table in zip(windows, tables, strict=True):
         for i, j in itertools.product(range(first, last), repeat=2):
             if i <= j < i + longest:
@@ -43,8 +43,8 @@ def search_everything(
                 start, end = trim_to_graphemes(context, tokens.offsets[left][0], tokens.offsets[right][1])
                 score = float(table[1 + i - first, 0] * table[1 + j - first, 1])
                 if start < end:
-                    found[start, end] = max(found.get((start, end), 0.0), score)
-    return sorted(((score, place) for place, score in found.items()), key=lambda a: (-round(np.log(a[0]), 6), a[1]))
+                    results[start, end] = max(results.get((start, end), 0.0), score)
+    return sorted(((score, place) for place, score in results.items()), key=lambda a: (-round(np.log(a[0]), 6), a[1]))
 
 
 def coarse(ids: list[int]) -> list[Any]:
@@ -72,29 +72,31 @@ def test_equals_a_search_through_everything(
     engine: Answerer, context: str, top_k: int, longest: int, impossible: bool, stride: int | None, room: int
 ) -> None:
     question = "sat the cat"
-    length, asked = (len(engine._tokenizer.content(text).ids) for text in (context, question))
+    length, question_ids = (len(engine._tokenizer.content(text).ids) for text in (context, question))
     windows = plan_windows(length, room, room // 4 if stride is None else stride)
     expected = search_everything(engine, question, context, windows, longest, impossible)
-    found = engine.answer(
+    results = engine.answer(
         question,
         context,
         top_k=top_k,
         max_answer_tokens=longest,
         handle_impossible_answer=impossible,
         stride=stride,
-        max_tokens=room + asked + engine._tokenizer.pair.num_special_tokens,
+        max_tokens=room + question_ids + engine._tokenizer.pair.num_special_tokens,
     )
-    assert len(found) == min(top_k, len(expected))
-    assert [(answer.start, answer.end) for answer in found] == [place for _, place in expected[:top_k]]
-    np.testing.assert_allclose([answer.score for answer in found], [score for score, _ in expected[:top_k]], rtol=1e-6)
-    assert all(answer.text == context[answer.start : answer.end] for answer in found)
+    assert len(results) == min(top_k, len(expected))
+    assert [(answer.start, answer.end) for answer in results] == [place for _, place in expected[:top_k]]
+    np.testing.assert_allclose(
+        [answer.score for answer in results], [score for score, _ in expected[:top_k]], rtol=1e-6
+    )
+    assert all(answer.text == context[answer.start : answer.end] for answer in results)
 
 
 def test_equal_scores_keep_the_order_of_the_context(tmp_path: Path) -> None:
     engine = make_answerer(tmp_path, RowSession(lambda ids: [np.zeros(len(ids))] * 2))
-    found = engine.answer("a", "the cat sat", top_k=9, handle_impossible_answer=True)
-    assert [answer.text for answer in found] == ["", "the", "the cat", "the cat sat", "cat", "cat sat", "sat"]
-    assert {round(answer.score, 9) for answer in found} == {round(1 / 16, 9)}
+    results = engine.answer("a", "the cat sat", top_k=9, handle_impossible_answer=True)
+    assert [answer.text for answer in results] == ["", "the", "the cat", "the cat sat", "cat", "cat sat", "sat"]
+    assert {round(answer.score, 9) for answer in results} == {round(1 / 16, 9)}
     long = engine.answer("a", "the cat sat " * 100, top_k=3)
     assert [(answer.start, answer.end) for answer in long] == [(0, 3), (0, 7), (0, 11)]
 
@@ -118,15 +120,15 @@ def test_many_spans_in_one_word_do_not_crowd_out_others() -> None:
         "x" * count + " b c", [*[0] * count, 1, 2], [*((i, i + 1) for i in range(count)), (41, 42), (43, 44)]
     )
     side = np.array([0.0, *[9.0] * count, 1.0, 2.0])
-    found = best_spans([(0, count + 2)], [(side, side)], words, 5, 15)
-    assert [(span.start, span.end) for span in found] == [(0, 40), (0, 44), (0, 42), (43, 44), (41, 44)]
+    results = best_spans([(0, count + 2)], [(side, side)], words, 5, 15)
+    assert [(span.start, span.end) for span in results] == [(0, 40), (0, 44), (0, 42), (43, 44), (41, 44)]
 
 
 def test_an_equal_span_of_a_later_window_may_stand_before() -> None:
     words = read_words("a b c d e f", list(range(6)), [(2 * i, 2 * i + 1) for i in range(6)])
     starts = (np.array([0.0, 0, 0, 0, 1]), np.array([0.0, 1, 0, 0, 0]))
-    found = best_spans([(0, 4), (2, 6)], [(start, np.zeros(5)) for start in starts], words, 1, 1)
-    assert [(span.start, span.end) for span in found] == [(4, 5)]
+    results = best_spans([(0, 4), (2, 6)], [(start, np.zeros(5)) for start in starts], words, 1, 1)
+    assert [(span.start, span.end) for span in results] == [(4, 5)]
 
 
 def test_the_work_of_thirty_windows_is_a_few_thousand_lines() -> None:

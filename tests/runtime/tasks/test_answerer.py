@@ -25,7 +25,7 @@ STRANGE = ["\0", "a\0b", "\u0301" * 50, "\u202e\u200d\ufeff", "👩‍👩‍�
 
 def planted(start: int, end: int) -> RowSession:
     """Make a session that is sure that answers begin and end with certain token ids."""
-    return RowSession(lambda ids: [np.array([9.0 * (token == wanted) for token in ids]) for wanted in (start, end)])
+    return RowSession(lambda ids: [np.array([9.0 * (token == expected) for token in ids]) for expected in (start, end)])
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,11 @@ def answerer(session: RowSession, tmp_path_factory: pytest.TempPathFactory) -> A
 def test_one_window_equals_the_pipeline_that_transformers_had(answerer: Answerer, longest: int) -> None:
     """Its steps up to version 4, since version 5 has no question answering: mask, softmax, outer product, triangle."""
     question, context = "the cat", "the dog sat in berlin and ran in paris ."
-    asked, ids = (answerer._tokenizer.content(text).ids for text in (question, context))
-    row = [2, *asked, 3, *ids, 3]
-    undesired = np.array([place != 0 and not len(asked) + 2 <= place < len(row) - 1 for place in range(len(row))])
+    question_ids, ids = (answerer._tokenizer.content(text).ids for text in (question, context))
+    row = [2, *question_ids, 3, *ids, 3]
+    undesired = np.array(
+        [place != 0 and not len(question_ids) + 2 <= place < len(row) - 1 for place in range(len(row))]
+    )
     start, end = (np.where(undesired, -10000.0, side) for side in both(row))
     start, end = (np.exp(side - side.max()) / np.exp(side - side.max()).sum() for side in (start, end))
     null = start[0] * end[0]
@@ -52,7 +54,7 @@ def test_one_window_equals_the_pipeline_that_transformers_had(answerer: Answerer
     table = np.tril(np.triu(np.outer(start, end)), longest - 1)
     first, last = np.unravel_index(table.argmax(), table.shape)
     words = context.split()  # each word is a token here
-    expected = " ".join(words[first - len(asked) - 2 : last - len(asked) - 1])
+    expected = " ".join(words[first - len(question_ids) - 2 : last - len(question_ids) - 1])
     (best,) = answerer.answer(question, context, max_answer_tokens=longest)
     assert best.text == expected
     assert best.score == pytest.approx(table.max(), rel=1e-5)
@@ -68,8 +70,8 @@ def test_an_answer_near_the_end_of_a_long_context(tmp_path: Path, caplog: pytest
     context = "the cat  sat. " * 40 + "In Berlİn and\tParis the dog ran."
     with caplog.at_level(logging.WARNING, logger="edgebert"):
         (answer,) = engine.answer("in the mat?", context)
-        (other,) = engine.answer("in the mat?", context, truncate=False, max_tokens=24)
-    assert other.text == answer.text
+        (second,) = engine.answer("in the mat?", context, truncate=False, max_tokens=24)
+    assert second.text == answer.text
     assert not caplog.records
     assert len(engine._tokenizer.content(context).ids) > 5 * engine.default_tokens
     assert answer.text == context[answer.start : answer.end] == "Berlİn and\tParis"
@@ -104,9 +106,11 @@ def test_the_question_and_each_window_are_framed(answerer: Answerer, session: Ro
     session.rows.clear()
     context = "the cat sat on a mat and " * 10
     answerer.answer("a dog", context, stride=4)
-    asked, ids = (answerer._tokenizer.content(text).ids for text in ("a dog", context))
+    question_ids, ids = (answerer._tokenizer.content(text).ids for text in ("a dog", context))
     windows = plan_windows(len(ids), 32 - 3 - 2, 4)
-    assert session.rows == sorted(([2, *asked, 3, *ids[start:end], 3] for start, end in windows), key=len, reverse=True)
+    assert session.rows == sorted(
+        ([2, *question_ids, 3, *ids[start:end], 3] for start, end in windows), key=len, reverse=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,8 +122,8 @@ def test_answers_are_widened_to_words_where_there_are_spaces(
 ) -> None:
     tokenizer = KINDS["metaspace"]()
     tokens = tokenizer.encode(context, add_special_tokens=False).tokens
-    wanted = next(place for place, token in enumerate(tokens) if token.endswith(word)) - len(tokens) - 1
-    session = RowSession(lambda ids: [9.0 * (np.arange(-len(ids), 0) == wanted)] * 2)
+    expected = next(place for place, token in enumerate(tokens) if token.endswith(word)) - len(tokens) - 1
+    session = RowSession(lambda ids: [9.0 * (np.arange(-len(ids), 0) == expected)] * 2)
     engine = make_answerer(tmp_path, session, tokenizer)
     assert engine.answer("the", context)[0].text == text
 
@@ -127,13 +131,13 @@ def test_answers_are_widened_to_words_where_there_are_spaces(
 @pytest.mark.parametrize("kind", KINDS)
 def test_strange_texts(tmp_path: Path, session: RowSession, kind: str) -> None:
     engine = make_answerer(tmp_path, session, KINDS[kind](), limits=(512, 512))
-    found = engine.answer_many([("cat", context) for context in STRANGE], top_k=3)
-    for context, answers in zip(STRANGE, found, strict=True):
+    results = engine.answer_many([("cat", context) for context in STRANGE], top_k=3)
+    for context, answers in zip(STRANGE, results, strict=True):
         for answer in answers:
             assert 0 <= answer.start < answer.end <= len(context)
             assert answer.text == context[answer.start : answer.end] == answer.text.strip()
             assert 0 < answer.score <= 1
-    assert [len(answers) for answers in found][4] == 3
+    assert [len(answers) for answers in results][4] == 3
 
 
 def test_a_session_may_use_its_memory_again(answerer: Answerer, tmp_path: Path) -> None:
@@ -147,8 +151,8 @@ def test_a_session_may_use_its_memory_again(answerer: Answerer, tmp_path: Path) 
             return self.memory
 
     context = "the cat sat in berlin and the dog ran in paris . " * 8
-    found = make_answerer(tmp_path, Reusing(both)).answer("a", context, max_batch_tokens=32, top_k=5)
-    assert found == answerer.answer("a", context, top_k=5)
+    results = make_answerer(tmp_path, Reusing(both)).answer("a", context, max_batch_tokens=32, top_k=5)
+    assert results == answerer.answer("a", context, top_k=5)
 
 
 @given(pairs=st.lists(st.tuples(WORD, TEXT), max_size=6), seed=st.integers(0, 99), budget=st.integers(1, 90))
@@ -172,12 +176,14 @@ def test_windows_of_all_questions_share_batches(tmp_path: Path) -> None:
             return super().run(output_names, feeds)
 
     counter = Counter(both)
-    seen: list[tuple[int, int | None]] = []
+    calls: list[tuple[int, int | None]] = []
     pairs = [("a cat", "the dog ran in paris . " * 9)] * 4
     engine = make_answerer(tmp_path, counter)
-    found = engine.answer_many(pairs, max_batch_tokens=10_000, progress=lambda done, total: seen.append((done, total)))
-    assert (counter.batches, len(found), len(counter.rows)) == (1, 4, 12)
-    assert seen == [(4, 4)]
+    results = engine.answer_many(
+        pairs, max_batch_tokens=10_000, progress=lambda done, total: calls.append((done, total))
+    )
+    assert (counter.batches, len(results), len(counter.rows)) == (1, 4, 12)
+    assert calls == [(4, 4)]
     assert engine.answer_many([]) == engine.answer_many(iter(())) == []
     assert counter.batches == 1
 

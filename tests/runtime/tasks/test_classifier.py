@@ -29,12 +29,12 @@ TEXT = st.lists(st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz 
 ENCODERS = ("bert", "roberta", "distilbert")
 
 
-TASK = "classify"  # of the fixture made
+TASK = "classify"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> Classifier:
-    return Classifier(Bundle.open(made.bundle))
+def engine(case: Tiny) -> Classifier:
+    return Classifier(Bundle.open(case.bundle))
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def scripted(engine: Classifier, *logits: float) -> Classifier:
     return Classifier(engine.bundle, session=Scripted(lambda ids, mask, types: [logits] * len(ids)))
 
 
-def encoded(made: Tiny, first: str, second: str | None = None) -> Any:
+def encoded(case: Tiny, first: str, second: str | None = None) -> Any:
     """Tokenize by tokenizers itself, with its own truncation and special tokens."""
-    plain = tokenizers.Tokenizer.from_file(str(made.bundle / "tokenizer.json"))
+    plain = tokenizers.Tokenizer.from_file(str(case.bundle / "tokenizer.json"))
     plain.encode_special_tokens = True
     plain.enable_truncation(40, strategy="longest_first")
     return plain.encode(first, second)
@@ -61,37 +61,37 @@ def softmax(logits: Any) -> list[float]:
 
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_equals_the_reference(tiny: Callable[..., Tiny], model_type: str) -> None:
-    made = tiny("classify", model_type)
-    engine = edgebert_runtime.load(made.bundle)
+    case = tiny("classify", model_type)
+    engine = edgebert_runtime.load(case.bundle)
     assert isinstance(engine, Classifier)
-    assert engine.labels == open_checkpoint(made.checkpoint).labels
+    assert engine.labels == open_checkpoint(case.checkpoint).labels
     assert (len(engine.labels), engine.problem_type) == (3, "single_label")
-    for text, found in zip(TEXTS, engine.classify(TEXTS), strict=True):
-        expected = softmax(made.logits(encoded(made, text).ids))
-        np.testing.assert_allclose(found.scores, expected, atol=1e-5)
-        assert found.label == engine.labels[found.scores.argmax()]
-        assert found.score == pytest.approx(max(expected), abs=1e-5)
-        assert found.scores.dtype == np.float32
+    for text, results in zip(TEXTS, engine.classify(TEXTS), strict=True):
+        expected = softmax(case.logits(encoded(case, text).ids))
+        np.testing.assert_allclose(results.scores, expected, atol=1e-5)
+        assert results.label == engine.labels[results.scores.argmax()]
+        assert results.score == pytest.approx(max(expected), abs=1e-5)
+        assert results.scores.dtype == np.float32
 
 
 @pytest.mark.parametrize("model_type", ENCODERS)
 def test_pairs_equal_the_reference(tiny: Callable[..., Tiny], model_type: str) -> None:
-    made = tiny("classify", model_type)
+    case = tiny("classify", model_type)
     others = ["on a mat", "the cat " * 30, "", "rain", "dog", "moon " * 25, "[CLS]"]
-    for text, other, found in zip(
-        TEXTS, others, edgebert_runtime.Classifier.load(made.bundle).classify(TEXTS, others), strict=True
+    for text, second, results in zip(
+        TEXTS, others, edgebert_runtime.Classifier.load(case.bundle).classify(TEXTS, others), strict=True
     ):
-        row = encoded(made, text, other)
-        np.testing.assert_allclose(found.scores, softmax(made.logits(row.ids, row.type_ids)), atol=1e-5)
-        assert found.truncated == bool(row.overflowing)
+        row = encoded(case, text, second)
+        np.testing.assert_allclose(results.scores, softmax(case.logits(row.ids, row.type_ids)), atol=1e-5)
+        assert results.truncated == bool(row.overflowing)
 
 
 def test_next_sentence(tiny: Callable[..., Tiny], next_sentence: Classifier) -> None:
     assert next_sentence.labels == ("is_next", "not_next")
-    made = tiny("next-sentence")
-    row = encoded(made, "the cat sat", "on a mat")
-    (found,) = next_sentence.classify(["the cat sat"], ["on a mat"])
-    np.testing.assert_allclose(found.scores, softmax(made.logits(row.ids, row.type_ids)), atol=1e-5)
+    case = tiny("next-sentence")
+    row = encoded(case, "the cat sat", "on a mat")
+    (results,) = next_sentence.classify(["the cat sat"], ["on a mat"])
+    np.testing.assert_allclose(results.scores, softmax(case.logits(row.ids, row.type_ids)), atol=1e-5)
     assert 1 in row.type_ids
     for call in (next_sentence.classify, next_sentence.stream):
         with pytest.raises(InputError, match="next-sentence needs pairs"):
@@ -105,7 +105,7 @@ def test_batch_equals_single_equals_shuffled(
 ) -> None:
     def scores(chosen: list[tuple[str, str]], **options: Any) -> Any:
         pairs = [pair for _, pair in chosen] if paired else None
-        return np.array([one.scores for one in engine.classify([text for text, _ in chosen], pairs, **options)])
+        return np.array([entry.scores for entry in engine.classify([text for text, _ in chosen], pairs, **options)])
 
     together = scores(items)
     np.testing.assert_allclose(together, np.concatenate([scores([item]) for item in items]), atol=1e-5)
@@ -122,32 +122,32 @@ def with_problem(engine: Classifier, folder: Path, problem_type: str) -> Classif
 
 def test_batches_of_one_are_equal_bit_for_bit(engine: Classifier) -> None:
     together = engine.classify(TEXTS, max_batch_tokens=1)
-    for text, found in zip(TEXTS, together, strict=True):
-        np.testing.assert_array_equal(found.scores, engine.classify([text])[0].scores)
+    for text, results in zip(TEXTS, together, strict=True):
+        np.testing.assert_array_equal(results.scores, engine.classify([text])[0].scores)
 
 
 def test_scores_of_each_problem(engine: Classifier, tmp_path: Path) -> None:
-    (found,) = scripted(engine, 1.0, 3.0, 2.0).classify(["the"])
-    np.testing.assert_allclose(found.scores, [0.09003057, 0.66524096, 0.24472847], atol=1e-7)
-    assert found.label == "neutral"
-    assert found.score == pytest.approx(0.66524096, abs=1e-7)
+    (results,) = scripted(engine, 1.0, 3.0, 2.0).classify(["the"])
+    np.testing.assert_allclose(results.scores, [0.09003057, 0.66524096, 0.24472847], atol=1e-7)
+    assert results.label == "neutral"
+    assert results.score == pytest.approx(0.66524096, abs=1e-7)
     many = with_problem(engine, tmp_path, "multi_label")
     assert many.problem_type == "multi_label"
-    (found,) = scripted(many, -1.0, 0.0, 2.0).classify(["the"])
-    np.testing.assert_allclose(found.scores, [0.26894142, 0.5, 0.88079708], atol=1e-7)
-    assert found.label == "positive"
-    (found,) = scripted(with_problem(engine, tmp_path, "regression"), -7.5, 12.0, 2.0).classify(["the"])
-    assert (found.label, found.score, found.scores.tolist()) == ("negative", -7.5, [-7.5, 12.0, 2.0])
+    (results,) = scripted(many, -1.0, 0.0, 2.0).classify(["the"])
+    np.testing.assert_allclose(results.scores, [0.26894142, 0.5, 0.88079708], atol=1e-7)
+    assert results.label == "positive"
+    (results,) = scripted(with_problem(engine, tmp_path, "regression"), -7.5, 12.0, 2.0).classify(["the"])
+    assert (results.label, results.score, results.scores.tolist()) == ("negative", -7.5, [-7.5, 12.0, 2.0])
 
 
 @pytest.mark.parametrize("problem_type", ["single_label", "multi_label"])
 def test_large_logits_do_not_overflow(engine: Classifier, tmp_path: Path, problem_type: str) -> None:
-    (found,) = scripted(with_problem(engine, tmp_path, problem_type), -3e38, 3e38, -1e4).classify(["the"])
-    assert found.scores.tolist() == [0, 1, 0]
+    (results,) = scripted(with_problem(engine, tmp_path, problem_type), -3e38, 3e38, -1e4).classify(["the"])
+    assert results.scores.tolist() == [0, 1, 0]
 
 
-def test_token_ids_stand_for_a_text(made: Tiny, engine: Classifier) -> None:
-    ids = encoded(made, "the cat").ids
+def test_token_ids_stand_for_a_text(case: Tiny, engine: Classifier) -> None:
+    ids = encoded(case, "the cat").ids
     text, listed, array = engine.classify(["the cat", ids, np.array(ids, np.int32)])
     np.testing.assert_allclose([listed.scores, array.scores], [text.scores] * 2, atol=1e-6)
     with pytest.raises(InputError, match="text 0 is a pair with list in it"):
@@ -157,8 +157,8 @@ def test_token_ids_stand_for_a_text(made: Tiny, engine: Classifier) -> None:
 def test_what_is_cut_is_flagged_and_said_once(engine: Classifier, caplog: pytest.LogCaptureFixture) -> None:
     texts = ["the " * 38, "the " * 39, "the"]
     with caplog.at_level(logging.WARNING, logger="edgebert"):
-        found = engine.classify(texts)
-    assert [one.truncated for one in found] == [False, True, False]
+        results = engine.classify(texts)
+    assert [item.truncated for item in results] == [False, True, False]
     assert [record.getMessage() for record in caplog.records] == ["1 of 3 texts were cut to 40 tokens"]
     with pytest.raises(LimitError, match="text 1 has 41 tokens, the limit is 40"):
         engine.classify(texts, truncate=False)
@@ -193,8 +193,8 @@ def test_order_survives_many_windows(engine: Classifier) -> None:
     fake = Classifier(engine.bundle, session=number)
     rows = [[5 + i % 70] * (1 + i % 9) for i in range(2 * WINDOW + 17)]
     expected = [softmax(np.array([sum(row), len(row), 0]) / 50) for row in rows]
-    np.testing.assert_allclose([one.scores for one in fake.classify(iter(rows))], expected, atol=1e-6)
-    np.testing.assert_allclose([one.scores for one in fake.stream(rows)], expected, atol=1e-6)
+    np.testing.assert_allclose([item.scores for item in fake.classify(iter(rows))], expected, atol=1e-6)
+    np.testing.assert_allclose([item.scores for item in fake.stream(rows)], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -263,13 +263,13 @@ def test_bad_options_are_named(engine: Classifier, value: Any) -> None:
 def test_strange_texts(engine: Classifier) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "\u202e\u200d\ufeff", "👩‍👩‍👧", "שלום", "x" * 100_000]
     for pairs in (None, strange[::-1]):
-        found = engine.classify(strange, pairs)
-        np.testing.assert_allclose([one.scores.sum() for one in found], 1, atol=1e-6)
+        results = engine.classify(strange, pairs)
+        np.testing.assert_allclose([item.scores.sum() for item in results], 1, atol=1e-6)
 
 
 def test_lone_surrogates_can_be_replaced(engine: Classifier) -> None:
-    found, expected = engine.classify(["bad\ud800", "bad\ufffd"], ["\udc00", "\ufffd"], encoding_errors="replace")
-    np.testing.assert_array_equal(found.scores, expected.scores)
+    results, expected = engine.classify(["bad\ud800", "bad\ufffd"], ["\udc00", "\ufffd"], encoding_errors="replace")
+    np.testing.assert_array_equal(results.scores, expected.scores)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_lone_surrogates_can_be_replaced(engine: Classifier) -> None:
         ("problem_type", 7, "setting problem_type=7"),
     ],
 )
-def test_settings_that_do_not_fit(made: Tiny, tmp_path: Path, key: str, value: Any, message: str) -> None:
-    folder = changed(made.bundle, tmp_path / "bundle", change=lambda data: data["settings"].update({key: value}))
+def test_settings_that_do_not_fit(case: Tiny, tmp_path: Path, key: str, value: Any, message: str) -> None:
+    folder = changed(case.bundle, tmp_path / "bundle", change=lambda data: data["settings"].update({key: value}))
     with pytest.raises(BundleError, match=message):
         edgebert_runtime.load(folder)
 
@@ -295,6 +295,6 @@ def test_pickles_by_reloading(engine: Classifier) -> None:
 
 
 def test_progress_counts_up(engine: Classifier) -> None:
-    seen: list[tuple[int, int | None]] = []
-    scripted(engine, 1, 2, 3).classify([[5]] * 600, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(WINDOW, 600), (600, 600)]
+    calls: list[tuple[int, int | None]] = []
+    scripted(engine, 1, 2, 3).classify([[5]] * 600, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(WINDOW, 600), (600, 600)]

@@ -89,8 +89,8 @@ def test_padding_may_stand_anywhere(engine: Embedder) -> None:
         row, mask = np.full((2, 8), 9), np.zeros((2, 8), np.int64)
         row[0, places], mask[0, places] = ids, 1
         feeds = {"input_ids": row, "attention_mask": mask, "token_type_ids": np.zeros_like(row)}
-        found, nothing = session.run(["sentence_embedding"], feeds)[0]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        results, nothing = session.run(["sentence_embedding"], feeds)[0]
+        np.testing.assert_allclose(results, expected, atol=1e-5)
         assert not nothing.any()  # a row of nothing but padding
 
 
@@ -180,12 +180,12 @@ def test_numbers_that_are_not_finite_are_errors(engine: Embedder, bad: float) ->
 
 
 def test_progress_counts_up(fake: Embedder) -> None:
-    seen: list[tuple[int, int | None]] = []
+    calls: list[tuple[int, int | None]] = []
     rows = [[5]] * (WINDOW + 3)
-    fake.embed(rows, progress=lambda done, total: seen.append((done, total)))
-    fake.embed(iter(rows), progress=lambda done, total: seen.append((done, total)))
+    fake.embed(rows, progress=lambda done, total: calls.append((done, total)))
+    fake.embed(iter(rows), progress=lambda done, total: calls.append((done, total)))
     count = len(rows)
-    assert seen == [(WINDOW, count), (count, count), (WINDOW, None), (count, None)]
+    assert calls == [(WINDOW, count), (count, count), (WINDOW, None), (count, None)]
 
 
 def test_results_are_the_callers_own(fake: Embedder, recorder: Recorder) -> None:
@@ -200,12 +200,12 @@ def test_results_are_the_callers_own(fake: Embedder, recorder: Recorder) -> None
 
 def test_pickles_and_copies_by_reloading(engine: Embedder) -> None:
     expected = engine.embed(TEXTS)
-    for other in (pickle.loads(pickle.dumps(engine)), copy.deepcopy(engine), copy.copy(engine)):
-        assert other is not engine
-        assert other.threads == engine.threads
-        np.testing.assert_array_equal(other.embed(TEXTS), expected)
-    kept = pickle.loads(pickle.dumps(Embedder(engine.bundle, threads=1)))
-    assert kept.threads == 1
+    for second in (pickle.loads(pickle.dumps(engine)), copy.deepcopy(engine), copy.copy(engine)):
+        assert second is not engine
+        assert second.threads == engine.threads
+        np.testing.assert_array_equal(second.embed(TEXTS), expected)
+    remaining = pickle.loads(pickle.dumps(Embedder(engine.bundle, threads=1)))
+    assert remaining.threads == 1
 
 
 def test_an_engine_over_a_foreign_session_does_not_pickle(fake: Embedder) -> None:

@@ -100,7 +100,7 @@ def test_token_ids_are_taken_as_they_are(engine: Embedder) -> None:
         ({"long_texts": "mean", "stride": 1.5}, "stride=1.5 is not a whole number"),
         ({"long_texts": "mean", "stride": True}, "stride=True is not a whole number"),
         ({"long_texts": "mean", "stride": "8"}, "stride='8' is not a whole number"),
-        ({"stride": 3}, 'stride=3 has an effect with long_texts="mean" only'),
+        ({"stride": 3}, "stride=3 has an effect with long_texts='mean' only"),
     ],
 )
 def test_bad_options_are_named(engine: Embedder, options: dict[str, Any], message: str) -> None:

@@ -60,7 +60,7 @@ def parts(labels: list[str], scores: list[float] | None = None) -> list[Labelled
     ],
 )
 def test_schemes(labels: str, expected: list[Any]) -> None:
-    assert [(found.name, found.first, found.last) for found in merge(parts(labels.split()), SCHEME)] == expected
+    assert [(results.name, results.first, results.last) for results in merge(parts(labels.split()), SCHEME)] == expected
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 1)), max_size=14))
@@ -68,10 +68,10 @@ def test_schemes(labels: str, expected: list[Any]) -> None:
 def test_any_labels_equal_a_regular_expression(drawn: list[tuple[str, float]]) -> None:
     labels, scores = [label for label, _ in drawn], [score for _, score in drawn]
     text = "".join(LETTERS[label] for label in labels)
-    found = merge(parts(labels, scores), SCHEME)
+    results = merge(parts(labels, scores), SCHEME)
     matches = list(ENTITY.finditer(text))
-    assert [(entity.first, entity.last + 1) for entity in found] == [match.span() for match in matches]
-    for entity, match in zip(found, matches, strict=True):
+    assert [(entity.first, entity.last + 1) for entity in results] == [match.span() for match in matches]
+    for entity, match in zip(results, matches, strict=True):
         assert entity.name == ("X" if match[0].isupper() else "Y")
         assert entity.score == pytest.approx(np.mean(scores[match.start() : match.end()]))
 
@@ -84,7 +84,7 @@ def test_what_was_written_is_read(entities: list[tuple[str, int, int]]) -> None:
         expected.append((kind, len(labels), len(labels) + length - 1))
         labels += [f"S-{kind}"] if length == 1 else [f"B-{kind}", *[f"I-{kind}"] * (length - 2), f"E-{kind}"]
         labels += ["O"] * gap
-    assert [(found.name, found.first, found.last) for found in merge(parts(labels), SCHEME)] == expected
+    assert [(results.name, results.first, results.last) for results in merge(parts(labels), SCHEME)] == expected
 
 
 def test_names_of_labels() -> None:
@@ -135,7 +135,8 @@ def test_aggregations_of_words() -> None:
 
     def run(aggregation: str) -> list[tuple[Any, ...]]:
         return [
-            tuple(found) for found in aggregate_entities((best, scores), read_scheme(names), aggregation, Words(words))
+            tuple(results)
+            for results in aggregate_entities((best, scores), read_scheme(names), aggregation, Words(words))
         ]
 
     assert run("none") == [
@@ -152,5 +153,5 @@ def test_aggregations_of_words() -> None:
 
 def test_of_equal_tokens_the_first_gives_its_word_the_label() -> None:
     judged = np.array([1, 2]), np.array([0.5, 0.5], np.float32)
-    found = aggregate_entities(judged, read_scheme(("O", "A", "B")), "max", Words([7, 7]))
-    assert [tuple(entity) for entity in found] == [("A", 0.5, 0, 1)]
+    results = aggregate_entities(judged, read_scheme(("O", "A", "B")), "max", Words([7, 7]))
+    assert [tuple(entity) for entity in results] == [("A", 0.5, 0, 1)]

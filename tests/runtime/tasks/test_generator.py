@@ -42,12 +42,12 @@ class Anew:
 
     @torch.no_grad()
     def logits(self) -> Any:
-        found = []
+        results = []
         for row in self.rows:
             ids = torch.tensor([row])
             last = torch.tensor([len(row) - 1])
-            found.append(self.model(ids, torch.ones_like(ids), last, self.model.gpt2.empty_past(1))[0])
-        return torch.cat(found).numpy()
+            results.append(self.model(ids, torch.ones_like(ids), last, self.model.gpt2.empty_past(1))[0])
+        return torch.cat(results).numpy()
 
     def step(self, parents: Any, tokens: Any) -> Any:
         self.rows = [
@@ -81,20 +81,20 @@ def anew(engine: Generator, model: Gpt2LanguageModel, texts: list[str], **option
     return search(rows, rows.logits(), prompts, chosen, limit=engine.max_tokens, decode=engine._decode)
 
 
-def flat(found: list[Any]) -> list[Generation]:
-    return [one for several in found for one in (several if isinstance(several, list) else [several])]
+def flat(results: list[Any]) -> list[Generation]:
+    return [item for several in results for item in (several if isinstance(several, list) else [several])]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_equals_the_model_without_a_cache(engine: Generator, model: Gpt2LanguageModel, mode: str) -> None:
     options = {"max_new_tokens": 17, **MODES[mode]}
-    found = flat(engine.generate(PROMPTS, **options))
-    expected = [one for several in anew(engine, model, PROMPTS, **options) for one in several]
-    assert [one.tokens for one in found] == [one.tokens for one in expected]
-    assert [one.finish_reason for one in found] == [one.finish_reason for one in expected]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.token_logprobs, other.token_logprobs, atol=1e-4)
-        assert one.score == pytest.approx(other.score, abs=1e-4)
+    results = flat(engine.generate(PROMPTS, **options))
+    expected = [item for several in anew(engine, model, PROMPTS, **options) for item in several]
+    assert [item.tokens for item in results] == [item.tokens for item in expected]
+    assert [item.finish_reason for item in results] == [item.finish_reason for item in expected]
+    for item, second in zip(results, expected, strict=True):
+        np.testing.assert_allclose(item.token_logprobs, second.token_logprobs, atol=1e-4)
+        assert item.score == pytest.approx(second.score, abs=1e-4)
 
 
 @PROPERTY
@@ -108,8 +108,8 @@ def test_batch_equals_single(engine: Generator, texts: list[str], mode: str, bud
     options = {"max_new_tokens": count, **MODES[mode]}
     together = flat(engine.generate(texts, max_batch_tokens=budget, **options))
     alone = flat([engine.generate([text], **options)[0] for text in texts])
-    assert [one.tokens for one in together] == [one.tokens for one in alone]
-    np.testing.assert_allclose([one.score for one in together], [one.score for one in alone], atol=1e-4)
+    assert [item.tokens for item in together] == [item.tokens for item in alone]
+    np.testing.assert_allclose([item.score for item in together], [item.score for item in alone], atol=1e-4)
 
 
 def test_token_ids_stand_for_a_text(engine: Generator) -> None:
@@ -153,9 +153,9 @@ def counted(engine: Generator) -> Generator:
 
 def shapes(engine: Generator) -> list[Any]:
     session: Any = engine._session
-    found = list(session.shapes)
+    results = list(session.shapes)
     session.shapes.clear()
-    return found
+    return results
 
 
 @pytest.mark.parametrize("engine", ["portable"], indirect=True)
@@ -170,10 +170,10 @@ def test_a_stream_that_is_closed_stops_the_model(counted: Generator) -> None:
 
 @pytest.mark.parametrize("engine", ["portable"], indirect=True)
 def test_rows_that_end_cost_nothing(counted: Generator) -> None:
-    found = counted.generate(PROMPTS, max_new_tokens=12)
-    eos = found[0].tokens[2]
+    results = counted.generate(PROMPTS, max_new_tokens=12)
+    eos = results[0].tokens[2]
     ended = counted.generate(PROMPTS, max_new_tokens=12, eos_token_id=eos)
-    lengths = sorted(len(one.tokens) for one in ended)
+    lengths = sorted(len(item.tokens) for item in ended)
     assert lengths[0] < 12
     steps = shapes(counted)[-lengths[-1] + 1 :]
     assert [rows for rows, _ in steps] == [sum(length > step for length in lengths) for step in range(1, lengths[-1])]
@@ -185,8 +185,8 @@ def test_lookup_takes_fewer_steps_where_text_repeats(counted: Generator) -> None
     again: dict[str, Any] = {"prefix_allowed_tokens_fn": lambda _row, tokens: [tokens[-len(prompt)]]}
     (expected,) = counted.generate([prompt], max_new_tokens=20, **again)  # repeats the prompt
     assert len(shapes(counted)) == 20
-    (found,) = counted.generate([prompt], max_new_tokens=20, prompt_lookup=True, **again)
-    assert found.tokens == expected.tokens
+    (results,) = counted.generate([prompt], max_new_tokens=20, prompt_lookup=True, **again)
+    assert results.tokens == expected.tokens
     assert len(shapes(counted)) < 10
 
 
@@ -210,46 +210,46 @@ def test_a_prefix_is_computed_once(engine: Generator, mode: str) -> None:
     ends = [" a mat", " the moon and the sun", " x"]
     joined = [[*prefix.ids, *ids_of(engine, end)] for end in ends]
     options = {"max_new_tokens": 9, **MODES[mode]}
-    found, expected = flat(engine.generate(ends, prefix=prefix, **options)), flat(engine.generate(joined, **options))
-    assert [one.tokens for one in found] == [one.tokens for one in expected]
-    np.testing.assert_allclose([one.score for one in found], [one.score for one in expected], atol=1e-4)
+    results, expected = flat(engine.generate(ends, prefix=prefix, **options)), flat(engine.generate(joined, **options))
+    assert [item.tokens for item in results] == [item.tokens for item in expected]
+    np.testing.assert_allclose([item.score for item in results], [item.score for item in expected], atol=1e-4)
 
 
 def expected_scores(model: Gpt2LanguageModel, ids: list[int], positions: int) -> list[float]:
     """Score each token by the half window rule, one token at a time."""
-    found, begin = [], 0
+    results, begin = [], 0
     for place in range(1, len(ids)):
         if place > begin + positions:
             begin += positions - positions // 2
         row = Anew(model, [ids[begin:place]]).logits()[0]
-        found.append(float(torch.from_numpy(row).log_softmax(-1)[ids[place]]))
-    return found
+        results.append(float(torch.from_numpy(row).log_softmax(-1)[ids[place]]))
+    return results
 
 
 @pytest.mark.parametrize("budget", [None, 1, 7, 40])
 def test_scores_are_those_of_the_model(engine: Generator, model: Gpt2LanguageModel, budget: int | None) -> None:
     texts = [*PROMPTS, "", "cat and dog " * 20]
     bos = engine.decoding["bos_token_id"]
-    for text, found in zip(texts, engine.score(texts, max_batch_tokens=budget), strict=True):
+    for text, results in zip(texts, engine.score(texts, max_batch_tokens=budget), strict=True):
         ids = [bos, *ids_of(engine, text)]
-        assert found.tokens == tuple(ids[1:])
-        np.testing.assert_allclose(found.token_logprobs, expected_scores(model, ids, engine.max_tokens), atol=1e-4)
-        assert found.score == pytest.approx(sum(found.token_logprobs))
-        assert found.perplexity == pytest.approx(math.exp(-found.score / max(1, len(ids) - 1)))
+        assert results.tokens == tuple(ids[1:])
+        np.testing.assert_allclose(results.token_logprobs, expected_scores(model, ids, engine.max_tokens), atol=1e-4)
+        assert results.score == pytest.approx(sum(results.token_logprobs))
+        assert results.perplexity == pytest.approx(math.exp(-results.score / max(1, len(ids) - 1)))
 
 
 def test_what_was_generated_scores_the_same(engine: Generator) -> None:
     prompt = ids_of(engine, PROMPTS[2])
-    (made,) = engine.generate([[engine.decoding["bos_token_id"], *prompt]], max_new_tokens=10)
-    (found,) = engine.score([[*prompt, *made.tokens]])
-    np.testing.assert_allclose(found.token_logprobs[len(prompt) :], made.token_logprobs, atol=1e-4)
+    (generation,) = engine.generate([[engine.decoding["bos_token_id"], *prompt]], max_new_tokens=10)
+    (results,) = engine.score([[*prompt, *generation.tokens]])
+    np.testing.assert_allclose(results.token_logprobs[len(prompt) :], generation.token_logprobs, atol=1e-4)
 
 
 def test_the_context_ends(engine: Generator) -> None:
     limit = engine.max_tokens
     prompt = [7] * (limit - 2)
-    (made,) = engine.generate([prompt], max_new_tokens=50)
-    assert (len(made.tokens), made.finish_reason) == (2, "length")
+    (generation,) = engine.generate([prompt], max_new_tokens=50)
+    assert (len(generation.tokens), generation.finish_reason) == (2, "length")
     assert len(engine.generate([prompt])[0].tokens) == 2
     with pytest.raises(LimitError, match=rf"prompt 1 has {limit} tokens and leaves no room in the model's {limit}"):
         engine.generate([[7], [7] * limit])
@@ -295,37 +295,37 @@ def test_nothing_in_nothing_out(engine: Generator) -> None:
 def test_stop_strings_end_a_text(engine: Generator) -> None:
     (whole,) = engine.generate([PROMPTS[0]], max_new_tokens=20)
     middle = whole.text[len(whole.text) // 2 :][:2]
-    (made,) = engine.generate([PROMPTS[0]], max_new_tokens=20, stop=[middle])
-    assert made.text == whole.text[: whole.text.index(middle)]
-    assert made.finish_reason == "stop_string"
+    (generation,) = engine.generate([PROMPTS[0]], max_new_tokens=20, stop=[middle])
+    assert generation.text == whole.text[: whole.text.index(middle)]
+    assert generation.finish_reason == "stop_string"
 
 
 def test_a_callback_sees_the_numbers_of_prompts(engine: Generator) -> None:
-    seen: set[int] = set()
+    calls: set[int] = set()
 
     def allowed(number: int, tokens: list[int]) -> Iterator[int]:
-        seen.add(number)
+        calls.add(number)
         return iter([7 + number])
 
-    found = engine.generate(PROMPTS, max_new_tokens=3, max_batch_tokens=30, prefix_allowed_tokens_fn=allowed)
-    assert [one.tokens for one in found] == [(7 + number,) * 3 for number in range(len(PROMPTS))]
-    assert seen == set(range(len(PROMPTS)))
+    results = engine.generate(PROMPTS, max_new_tokens=3, max_batch_tokens=30, prefix_allowed_tokens_fn=allowed)
+    assert [item.tokens for item in results] == [(7 + number,) * 3 for number in range(len(PROMPTS))]
+    assert calls == set(range(len(PROMPTS)))
 
 
 def test_engines_are_shared_copied_and_pickled(engine: Generator) -> None:
     expected = engine.generate(PROMPTS, max_new_tokens=8)
     with ThreadPoolExecutor(4) as pool:
         assert all(
-            found == expected for found in pool.map(lambda _: engine.generate(PROMPTS, max_new_tokens=8), range(8))
+            results == expected for results in pool.map(lambda _: engine.generate(PROMPTS, max_new_tokens=8), range(8))
         )
-    for other in (copy.copy(engine), pickle.loads(pickle.dumps(engine))):
-        assert other.generate(PROMPTS, max_new_tokens=8) == expected
+    for second in (copy.copy(engine), pickle.loads(pickle.dumps(engine))):
+        assert second.generate(PROMPTS, max_new_tokens=8) == expected
 
 
 def test_progress_is_reported(engine: Generator) -> None:
-    seen: list[tuple[int, int | None]] = []
+    calls: list[tuple[int, int | None]] = []
     engine.generate(
-        PROMPTS, max_new_tokens=2, max_batch_tokens=30, progress=lambda done, total: seen.append((done, total))
+        PROMPTS, max_new_tokens=2, max_batch_tokens=30, progress=lambda done, total: calls.append((done, total))
     )
-    assert seen[-1] == (len(PROMPTS), len(PROMPTS))
-    assert len(seen) > 1
+    assert calls[-1] == (len(PROMPTS), len(PROMPTS))
+    assert len(calls) > 1

@@ -28,18 +28,18 @@ PIECE = st.sampled_from(["the", " cat", " sat", "MASK", " MASK", "MASK ", "  ", 
 MASKED = st.lists(PIECE, max_size=9).map(lambda pieces: "".join([*pieces, "MASK"]))
 
 
-TASK = "fill-mask"  # of the fixture made
+TASK = "fill-mask"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> MaskFiller:
-    return MaskFiller(Bundle.open(made.bundle))
+def engine(case: Tiny) -> MaskFiller:
+    return MaskFiller(Bundle.open(case.bundle))
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest, tiny: Callable[..., Tiny]) -> Tiny:
-    made: Tiny = tiny("fill-mask", request.param)
-    return made
+    case: Tiny = tiny("fill-mask", request.param)
+    return case
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def filler(kind: Tiny) -> MaskFiller:
 @pytest.fixture(scope="module")
 def theirs(kind: Tiny, filler: MaskFiller) -> Any:
     """Load the tokenizer with transformers."""
-    known = {token.content: token for token in filler._tokenizer.inner.get_added_tokens_decoder().values()}
-    mask = transformers.AddedToken(filler.mask_token, lstrip=known[filler.mask_token].lstrip, special=True)
-    pad = "[PAD]" if "[PAD]" in known else "<pad>"
+    names = {token.content: token for token in filler._tokenizer.inner.get_added_tokens_decoder().values()}
+    mask = transformers.AddedToken(filler.mask_token, lstrip=names[filler.mask_token].lstrip, special=True)
+    pad = "[PAD]" if "[PAD]" in names else "<pad>"
     return transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(kind.bundle / "tokenizer.json"), mask_token=mask, pad_token=pad
     )
@@ -78,17 +78,19 @@ def test_fillings_are_those_of_transformers(kind: Tiny, filler: MaskFiller, thei
     pipeline = transformers.pipeline("fill-mask", model=model, tokenizer=theirs, device="cpu")
     mask = filler.mask_token
     texts = [f"the {mask} sat", mask, f"the cat{mask} sat on a mat.", f"{mask} cat {mask}"]
-    for text, found in zip(texts, filler.fill(texts, top_k=7), strict=True):
+    for text, results in zip(texts, filler.fill(texts, top_k=7), strict=True):
         expected = pipeline(text, top_k=7)
-        for fillings, wanted in zip(found, expected if text.count(mask) > 1 else [expected], strict=True):
-            assert [one.token_id for one in fillings] == [entry["token"] for entry in wanted]
-            np.testing.assert_allclose([one.score for one in fillings], [entry["score"] for entry in wanted], rtol=1e-3)
+        for fillings, reference in zip(results, expected if text.count(mask) > 1 else [expected], strict=True):
+            assert [item.token_id for item in fillings] == [entry["token"] for entry in reference]
+            np.testing.assert_allclose(
+                [item.score for item in fillings], [entry["score"] for entry in reference], rtol=1e-3
+            )
     targets = ["a", "the", "##ing", "."] if mask == "[MASK]" else ["a", "h", ".", ","]
     (fillings,) = filler.fill([texts[0]], targets=targets)[0]
-    wanted = pipeline(texts[0], targets=targets)
-    assert [one.token for one in fillings] == theirs.convert_ids_to_tokens([entry["token"] for entry in wanted])
-    np.testing.assert_allclose([one.score for one in fillings], [entry["score"] for entry in wanted], rtol=1e-3)
-    assert [one.text for one in fillings] == [entry["sequence"] for entry in wanted]
+    reference = pipeline(texts[0], targets=targets)
+    assert [item.token for item in fillings] == theirs.convert_ids_to_tokens([entry["token"] for entry in reference])
+    np.testing.assert_allclose([item.score for item in fillings], [entry["score"] for entry in reference], rtol=1e-3)
+    assert [item.text for item in fillings] == [entry["sequence"] for entry in reference]
 
 
 @settings(max_examples=20, deadline=None)
@@ -96,34 +98,34 @@ def test_fillings_are_those_of_transformers(kind: Tiny, filler: MaskFiller, thei
 def test_batch_equals_single(engine: MaskFiller, texts: list[str], budget: int) -> None:
     texts = [text.replace("MASK", "[MASK]") for text in texts]
     together = engine.fill(iter(texts), top_k=len(VOCABULARY), max_batch_tokens=budget)
-    for text, found in zip(texts, together, strict=True):
+    for text, results in zip(texts, together, strict=True):
         (alone,) = engine.fill([text], top_k=len(VOCABULARY))
-        assert len(found) == len(alone) == text.count("[MASK]")
-        for fillings, expected in zip(found, alone, strict=True):
-            scores = {one.token_id: one.score for one in expected}
-            for one in fillings:
-                assert one.score == pytest.approx(scores[one.token_id], abs=1e-5)
+        assert len(results) == len(alone) == text.count("[MASK]")
+        for fillings, expected in zip(results, alone, strict=True):
+            scores = {item.token_id: item.score for item in expected}
+            for item in fillings:
+                assert item.score == pytest.approx(scores[item.token_id], abs=1e-5)
             assert sum(scores.values()) == pytest.approx(1)
 
 
-def test_each_mask_equals_the_reference(made: Tiny, engine: MaskFiller) -> None:
+def test_each_mask_equals_the_reference(case: Tiny, engine: MaskFiller) -> None:
     text = "the [MASK] sat on [MASK] and [MASK]"
-    (found,) = engine.fill([text], top_k=3)
+    (results,) = engine.fill([text], top_k=3)
     ids = engine._tokenizer.single.join(engine._tokenizer.content(text).ids).ids
     places = [place for place, index in enumerate(ids) if index == 4]
     row = torch.tensor([ids])
     with torch.no_grad():
-        logits = made.model(row, torch.ones_like(row), torch.zeros_like(row), torch.tensor(places))
-    for fillings, expected in zip(found, logits.softmax(-1), strict=True):
+        logits = case.model(row, torch.ones_like(row), torch.zeros_like(row), torch.tensor(places))
+    for fillings, expected in zip(results, logits.softmax(-1), strict=True):
         best = expected.topk(3)
-        assert [one.token_id for one in fillings] == best.indices.tolist()
-        np.testing.assert_allclose([one.score for one in fillings], best.values.numpy(), atol=1e-5)
+        assert [item.token_id for item in fillings] == best.indices.tolist()
+        np.testing.assert_allclose([item.score for item in fillings], best.values.numpy(), atol=1e-5)
 
 
 def test_several_masks_are_filled_alone(engine: MaskFiller) -> None:
     first, second = scripted(engine, cat=1.0, dog=0.0).fill(["[MASK] sat[MASK]."], top_k=2)[0]
-    assert [one.text for one in first] == ["cat sat[MASK].", "dog sat[MASK]."]
-    assert [one.text for one in second] == ["[MASK] satcat.", "[MASK] satdog."]
+    assert [item.text for item in first] == ["cat sat[MASK].", "dog sat[MASK]."]
+    assert [item.text for item in second] == ["[MASK] satcat.", "[MASK] satdog."]
     assert second[0].score == pytest.approx(0.7310586)
     assert second[0] == Filling("cat", 6, second[0].score, "[MASK] satcat.", 10, 13)
 
@@ -132,14 +134,14 @@ def test_token_ids_stand_for_a_text(filler: MaskFiller) -> None:
     texts = [f"the {filler.mask_token} sat {filler.mask_token}.", f"{filler.mask_token} cat", "the" + filler.mask_token]
     tokenizer = filler._tokenizer
     rows = [tokenizer.single.join(tokenizer.content(text).ids).ids for text in texts]
-    for found, expected, text in zip(filler.fill(rows), filler.fill(texts), texts, strict=True):
-        assert [[one.token_id for one in fillings] for fillings in found] == [
-            [one.token_id for one in fillings] for fillings in expected
+    for results, expected, text in zip(filler.fill(rows), filler.fill(texts), texts, strict=True):
+        assert [[item.token_id for item in fillings] for fillings in results] == [
+            [item.token_id for item in fillings] for fillings in expected
         ]
-        for one in found[0]:
-            assert one.text[: one.start].split() == text.partition(filler.mask_token)[0].split()
-            assert filler.mask_token not in one.text or len(found) > 1
-            around = one.text[: one.start] + one.text[one.end :]
+        for item in results[0]:
+            assert item.text[: item.start].split() == text.partition(filler.mask_token)[0].split()
+            assert filler.mask_token not in item.text or len(results) > 1
+            around = item.text[: item.start] + item.text[item.end :]
             assert not any(special in around for special in ("[CLS]", "[SEP]", "<s>", "</s>"))
     with pytest.raises(InputError, match=f"text 0 has no {re.escape(filler.mask_token)}"):
         filler.fill([[5, 6]])
@@ -156,19 +158,19 @@ def test_only_masks_are_computed(engine: MaskFiller) -> None:
 
 def test_ties_go_to_the_lower_id(engine: MaskFiller) -> None:
     (fillings,) = scripted(engine, the=2.0, cat=3.0, dog=2.0, rain=2.0).fill(["[MASK]"], top_k=3)[0]
-    assert [one.token for one in fillings] == ["cat", "the", "dog"]
+    assert [item.token for item in fillings] == ["cat", "the", "dog"]
     (fillings,) = scripted(engine, the=2.0).fill(["[MASK]"], targets=["dog", "cat", "the"], top_k=3)[0]
-    assert [one.token for one in fillings] == ["the", "dog", "cat"]
+    assert [item.token for item in fillings] == ["the", "dog", "cat"]
 
 
 def test_targets(engine: MaskFiller) -> None:
     fake = scripted(engine, the=3.0, cat=2.0, dog=1.0)
     total = np.exp([3.0, 2.0, 1.0]).sum() + (len(VOCABULARY) - 3) * np.exp(-50.0)
     (fillings,) = fake.fill(["the [MASK]"], targets=["dog", 6, "dog", np.int64(12), " CAT "])[0]
-    assert [one.token for one in fillings] == ["cat", "dog"]
-    np.testing.assert_allclose([one.score for one in fillings], np.exp([2.0, 1.0]) / total, rtol=1e-6)
+    assert [item.token for item in fillings] == ["cat", "dog"]
+    np.testing.assert_allclose([item.score for item in fillings], np.exp([2.0, 1.0]) / total, rtol=1e-6)
     (fillings,) = fake.fill(["the [MASK]"], targets=iter(["dog", "cat"]), top_k=1)[0]
-    assert [one.token for one in fillings] == ["cat"]
+    assert [item.token for item in fillings] == ["cat"]
 
 
 @pytest.mark.parametrize("at", [0, 3, 25, 58, 59])
@@ -195,7 +197,7 @@ def test_long_texts_are_read_around_their_masks(engine: MaskFiller, caplog: pyte
 
 def test_masks_too_far_apart(engine: MaskFiller) -> None:
     text = "the " * 20 + "[MASK] " + "cat " * 36 + "[MASK]" + " dog" * 20
-    assert [one[0].text.count("[MASK]") for one in engine.fill([text])[0]] == [1, 1]
+    assert [item[0].text.count("[MASK]") for item in engine.fill([text])[0]] == [1, 1]
     with pytest.raises(LimitError, match="text 1 has masks that span 39 tokens, of which 38 fit into max_tokens=40"):
         engine.fill(["[MASK]", text.replace("cat", "cat cat", 1)])
 
@@ -217,14 +219,14 @@ def test_order_and_a_bounded_window_ahead(engine: MaskFiller) -> None:
         assert read - position <= 2 * WINDOW
 
 
-def test_a_mask_that_the_file_does_not_list_is_found(made: Tiny, engine: MaskFiller, tmp_path: Path) -> None:
-    data = json.loads((made.bundle / "tokenizer.json").read_text())
+def test_a_mask_that_the_file_does_not_list_is_found(case: Tiny, engine: MaskFiller, tmp_path: Path) -> None:
+    data = json.loads((case.bundle / "tokenizer.json").read_text())
     data["added_tokens"] = [entry for entry in data["added_tokens"] if entry["content"] != "[MASK]"]
-    folder = changed(made.bundle, tmp_path / "bundle", {"tokenizer.json": json.dumps(data).encode()})
-    other = MaskFiller.load(folder)
+    folder = changed(case.bundle, tmp_path / "bundle", {"tokenizer.json": json.dumps(data).encode()})
+    second = MaskFiller.load(folder)
     text = "the [MASK] [SEP][mask]"
-    assert other._tokenizer.content(text).ids == engine._tokenizer.content(text).ids
-    assert other.fill([text]) == engine.fill([text])
+    assert second._tokenizer.content(text).ids == engine._tokenizer.content(text).ids
+    assert second.fill([text]) == engine.fill([text])
 
 
 def test_pickles_by_reloading(engine: MaskFiller) -> None:

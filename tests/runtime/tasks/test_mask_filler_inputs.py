@@ -14,12 +14,12 @@ from edgebert_runtime.errors import BundleError, InputError, TokenizerError
 from tests.runtime.conftest import Logits, Tiny, changed
 from tests.support.tiny import VOCAB as VOCABULARY
 
-TASK = "fill-mask"  # of the fixture made
+TASK = "fill-mask"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> MaskFiller:
-    return MaskFiller(Bundle.open(made.bundle))
+def engine(case: Tiny) -> MaskFiller:
+    return MaskFiller(Bundle.open(case.bundle))
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_bad_options_are_named(engine: MaskFiller, name: str, value: Any) -> Non
 def test_strange_texts(engine: MaskFiller) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "\u202e\u200d\ufeff", "👩‍👩‍👧", "שלום", "x" * 100_000, "[SEP]"]
     texts = [f"{text}[MASK]{text}" for text in strange]
-    for text, found in zip(strange, engine.fill(texts), strict=True):
-        for one in found[0]:
-            assert one.text.endswith(text)
-            assert 0 <= one.start <= one.end == len(one.text) - len(text)
+    for text, results in zip(strange, engine.fill(texts), strict=True):
+        for item in results[0]:
+            assert item.text.endswith(text)
+            assert 0 <= item.start <= item.end == len(item.text) - len(text)
     damaged, repaired = engine.fill(["\ud800 [MASK]", "\ufffd [MASK]"], encoding_errors="replace")
-    assert [one.text for one in damaged[0]] == [one.text for one in repaired[0]]
+    assert [item.text for item in damaged[0]] == [item.text for item in repaired[0]]
 
 
 def test_nothing_in_nothing_out(engine: MaskFiller) -> None:
@@ -98,20 +98,20 @@ def test_nothing_in_nothing_out(engine: MaskFiller) -> None:
         ("[GAP]", TokenizerError, r"no token '\[GAP\]'"),
     ],
 )
-def test_settings_that_do_not_fit(made: Tiny, tmp_path: Path, setting: Any, error: Any, message: str) -> None:
-    folder = changed(made.bundle, tmp_path / "bundle", change=lambda data: data["settings"].update(mask_token=setting))
+def test_settings_that_do_not_fit(case: Tiny, tmp_path: Path, setting: Any, error: Any, message: str) -> None:
+    folder = changed(case.bundle, tmp_path / "bundle", change=lambda data: data["settings"].update(mask_token=setting))
     with pytest.raises(error, match=message):
         edgebert_runtime.load(folder)
 
 
-def test_other_bundles_are_refused(made: Tiny, engine: MaskFiller, tmp_path: Path) -> None:
+def test_other_bundles_are_refused(case: Tiny, engine: MaskFiller, tmp_path: Path) -> None:
     manifest = engine.bundle.manifest
     data = json.loads(manifest.to_json())
     data["graphs"]["model"]["inputs"].pop()
     session = Logits(lambda row: row)
     with pytest.raises(BundleError, match="no input logits_indices"):
-        MaskFiller(Bundle(made.bundle, type(manifest).from_json(json.dumps(data))), session=session)
+        MaskFiller(Bundle(case.bundle, type(manifest).from_json(json.dumps(data))), session=session)
     data = json.loads(manifest.to_json())
     data["graphs"]["model"]["outputs"][0]["shape"][-1] = 9
     with pytest.raises(BundleError, match=f"9 outputs for {len(VOCABULARY)} tokens"):
-        MaskFiller(Bundle(made.bundle, type(manifest).from_json(json.dumps(data))), session=session)
+        MaskFiller(Bundle(case.bundle, type(manifest).from_json(json.dumps(data))), session=session)

@@ -26,12 +26,12 @@ QUESTIONS = [
 ]
 
 
-TASK = "multiple-choice"  # of the fixture made
+TASK = "multiple-choice"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> MultipleChoice:
-    return MultipleChoice(Bundle.open(made.bundle))
+def engine(case: Tiny) -> MultipleChoice:
+    return MultipleChoice(Bundle.open(case.bundle))
 
 
 def last_id(engine: MultipleChoice) -> MultipleChoice:
@@ -40,43 +40,43 @@ def last_id(engine: MultipleChoice) -> MultipleChoice:
     return MultipleChoice(engine.bundle, session=session)
 
 
-def expected(made: Tiny, prompt: str, choices: list[str]) -> list[float]:
+def expected(case: Tiny, prompt: str, choices: list[str]) -> list[float]:
     """Compute the distribution with the reference, on what tokenizers makes of each pair."""
-    plain = tokenizers.Tokenizer.from_file(str(made.bundle / "tokenizer.json"))
+    plain = tokenizers.Tokenizer.from_file(str(case.bundle / "tokenizer.json"))
     plain.encode_special_tokens = True
     plain.enable_truncation(40, strategy="longest_first")
     rows = [plain.encode(prompt, choice) for choice in choices]
-    powers = [math.exp(made.logits(row.ids, row.type_ids)[0]) for row in rows]
+    powers = [math.exp(case.logits(row.ids, row.type_ids)[0]) for row in rows]
     return [power / sum(powers) for power in powers]
 
 
-def test_equals_the_reference(made: Tiny) -> None:
-    engine = edgebert_runtime.load(made.bundle)
+def test_equals_the_reference(case: Tiny) -> None:
+    engine = edgebert_runtime.load(case.bundle)
     assert isinstance(engine, MultipleChoice)
-    for (prompt, choices), found in zip(QUESTIONS, engine.choose_many(QUESTIONS), strict=True):
-        wanted = expected(made, prompt, choices)
-        np.testing.assert_allclose([one.score for one in found], sorted(wanted, reverse=True), atol=1e-5)
-        for one in found:
-            assert one.score == pytest.approx(wanted[one.index], abs=1e-5)
-            assert one.text == choices[one.index]
-        assert sum(one.score for one in found) == pytest.approx(1)
+    for (prompt, choices), results in zip(QUESTIONS, engine.choose_many(QUESTIONS), strict=True):
+        reference = expected(case, prompt, choices)
+        np.testing.assert_allclose([item.score for item in results], sorted(reference, reverse=True), atol=1e-5)
+        for item in results:
+            assert item.score == pytest.approx(reference[item.index], abs=1e-5)
+            assert item.text == choices[item.index]
+        assert sum(item.score for item in results) == pytest.approx(1)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=2, max_size=4)), min_size=1, max_size=5), st.integers(1, 90))
 def test_many_equal_one(engine: MultipleChoice, questions: list[tuple[str, list[str]]], budget: int) -> None:
-    for (prompt, choices), found in zip(
+    for (prompt, choices), results in zip(
         questions, engine.choose_many(iter(questions), max_batch_tokens=budget), strict=True
     ):
-        alone = {one.index: one.score for one in engine.choose(prompt, choices)}
-        np.testing.assert_allclose([one.score for one in found], [alone[one.index] for one in found], atol=1e-5)
+        alone = {item.index: item.score for item in engine.choose(prompt, choices)}
+        np.testing.assert_allclose([item.score for item in results], [alone[item.index] for item in results], atol=1e-5)
 
 
 def test_best_first_and_ties_in_order(engine: MultipleChoice) -> None:
     choices = ("the", "dog", "cat", "dog", "the")
-    assert [one.index for one in last_id(engine).choose("a", choices)] == [1, 3, 2, 0, 4]
+    assert [item.index for item in last_id(engine).choose("a", choices)] == [1, 3, 2, 0, 4]
     many = last_id(engine).choose_many([("a", choices[i % 3 :]) for i in range(900)])
-    assert [[one.text for one in found] for found in many[:3]] == [
+    assert [[item.text for item in results] for results in many[:3]] == [
         ["dog", "dog", "cat", "the", "the"],
         ["dog", "dog", "cat", "the"],
         ["dog", "cat", "the"],
@@ -102,8 +102,8 @@ def test_numbers_that_are_not_finite_are_of_a_question(engine: MultipleChoice) -
 
 def test_what_is_cut_is_flagged(engine: MultipleChoice, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="edgebert"):
-        found = engine.choose("the cat", ["on a mat", "moon " * 60])
-    assert {one.index: one.truncated for one in found} == {0: False, 1: True}
+        results = engine.choose("the cat", ["on a mat", "moon " * 60])
+    assert {item.index: item.truncated for item in results} == {0: False, 1: True}
     assert [record.getMessage() for record in caplog.records] == ["1 of 2 texts were cut to 40 tokens"]
     with pytest.raises(LimitError, match="text 0 has 65 tokens, the limit is 40"):
         engine.choose("the cat", ["on a mat", "moon " * 60], truncate=False)
@@ -154,20 +154,20 @@ def test_bad_options_are_named(engine: MultipleChoice, name: str, value: Any) ->
 
 def test_strange_texts(engine: MultipleChoice) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "👩‍👩‍👧", "שלום", "x" * 100_000]
-    found = engine.choose_many([(prompt, strange) for prompt in strange])
-    assert [len(choices) for choices in found] == [len(strange)] * len(strange)
+    results = engine.choose_many([(prompt, strange) for prompt in strange])
+    assert [len(choices) for choices in results] == [len(strange)] * len(strange)
     damaged, repaired = engine.choose_many(
         [("\ud800", ["\udc00", "a"]), ("\ufffd", ["\ufffd", "a"])], encoding_errors="replace"
     )
-    np.testing.assert_allclose([one.score for one in damaged], [one.score for one in repaired], atol=1e-6)
-    assert {one.text for one in damaged} == {"\udc00", "a"}
+    np.testing.assert_allclose([item.score for item in damaged], [item.score for item in repaired], atol=1e-6)
+    assert {item.text for item in damaged} == {"\udc00", "a"}
 
 
-def test_a_model_with_more_than_one_number_for_a_choice(made: Tiny, engine: MultipleChoice, tmp_path: Path) -> None:
+def test_a_model_with_more_than_one_number_for_a_choice(case: Tiny, engine: MultipleChoice, tmp_path: Path) -> None:
     def change(data: dict[str, Any]) -> None:
         data["graphs"]["model"]["outputs"][0]["shape"][-1] = 2
 
-    path = changed(made.bundle, tmp_path / "bundle", change=change)
+    path = changed(case.bundle, tmp_path / "bundle", change=change)
     manifest = type(engine.bundle.manifest).from_json((path / "edgebert.json").read_text())
     with pytest.raises(BundleError, match="2 outputs, a choice takes 1"):
         MultipleChoice(Bundle(path, manifest), session=Scripted(lambda ids, mask, types: ids))

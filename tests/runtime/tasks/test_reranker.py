@@ -27,12 +27,12 @@ PASSAGES = ["rain and moon", "", "[SEP] the cat", "dog " * 60, "é 日 zzz", " "
 TEXT = st.lists(st.sampled_from("the cat sat on a mat dog rain [SEP] é 日 zzz .".split()), max_size=30).map(" ".join)
 
 
-TASK = "rerank"  # of the fixture made
+TASK = "rerank"  # of the fixture case
 
 
 @pytest.fixture(scope="module")
-def engine(made: Tiny) -> Reranker:
-    return Reranker(Bundle.open(made.bundle))
+def engine(case: Tiny) -> Reranker:
+    return Reranker(Bundle.open(case.bundle))
 
 
 def with_activation(engine: Reranker, folder: Path, activation: Any, outputs: int = 1) -> Bundle:
@@ -50,29 +50,29 @@ def last_id(engine: Reranker) -> Reranker:
     return Reranker(engine.bundle, session=session)
 
 
-def expected(made: Tiny, first: str, second: str, limit: int = 40) -> float:
+def expected(case: Tiny, first: str, second: str, limit: int = 40) -> float:
     """Compute a score with the reference, on what tokenizers makes of the pair."""
-    plain = tokenizers.Tokenizer.from_file(str(made.bundle / "tokenizer.json"))
+    plain = tokenizers.Tokenizer.from_file(str(case.bundle / "tokenizer.json"))
     plain.encode_special_tokens = True
     plain.enable_truncation(limit, strategy="longest_first")
     row = plain.encode(first, second)
-    return 1 / (1 + math.exp(-made.logits(row.ids, row.type_ids)[0]))
+    return 1 / (1 + math.exp(-case.logits(row.ids, row.type_ids)[0]))
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta"])
 def test_equals_the_reference(tiny: Callable[..., Tiny], model_type: str) -> None:
-    made = tiny("rerank", model_type)
-    engine = edgebert_runtime.load(made.bundle)
+    case = tiny("rerank", model_type)
+    engine = edgebert_runtime.load(case.bundle)
     assert isinstance(engine, Reranker)
     assert engine.activation == "sigmoid"
-    wanted = [expected(made, QUERY, passage) for passage in PASSAGES]
+    reference = [expected(case, QUERY, passage) for passage in PASSAGES]
     ranked = engine.rerank(QUERY, PASSAGES)
-    assert [one.index for one in ranked] == sorted(range(len(PASSAGES)), key=lambda i: -wanted[i])
-    np.testing.assert_allclose([one.score for one in ranked], sorted(wanted, reverse=True), atol=1e-5)
-    assert [one.text for one in ranked] == [PASSAGES[one.index] for one in ranked]
+    assert [item.index for item in ranked] == sorted(range(len(PASSAGES)), key=lambda i: -reference[i])
+    np.testing.assert_allclose([item.score for item in ranked], sorted(reference, reverse=True), atol=1e-5)
+    assert [item.text for item in ranked] == [PASSAGES[item.index] for item in ranked]
     scores = engine.score([(QUERY, passage) for passage in PASSAGES])
     assert scores.dtype == np.float32
-    np.testing.assert_allclose(scores, wanted, atol=1e-5)
+    np.testing.assert_allclose(scores, reference, atol=1e-5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -80,18 +80,18 @@ def test_equals_the_reference(tiny: Callable[..., Tiny], model_type: str) -> Non
 def test_batch_equals_single(engine: Reranker, query: str, passages: list[str], budget: int, limit: int) -> None:
     alone = [engine.rerank(query, [passage], max_tokens=limit)[0].score for passage in passages]
     ranked = engine.rerank(query, passages, max_tokens=limit, max_batch_tokens=budget)
-    np.testing.assert_allclose([one.score for one in ranked], [alone[one.index] for one in ranked], atol=1e-5)
-    assert sorted(one.index for one in ranked) == list(range(len(passages)))
-    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
+    np.testing.assert_allclose([item.score for item in ranked], [alone[item.index] for item in ranked], atol=1e-5)
+    assert sorted(item.index for item in ranked) == list(range(len(passages)))
+    assert [item.score for item in ranked] == sorted((item.score for item in ranked), reverse=True)
 
 
 def test_best_first_and_ties_in_order(engine: Reranker) -> None:
     fake = last_id(engine)
     passages = ["the", "dog", "cat", "dog", "the", "mat"]
-    order = [one.index for one in fake.rerank(QUERY, iter(passages))]
+    order = [item.index for item in fake.rerank(QUERY, iter(passages))]
     assert order == [1, 3, 5, 2, 0, 4]
     for top_k in range(1, 9):
-        assert [one.index for one in fake.rerank(QUERY, passages, top_k=top_k)] == order[:top_k]
+        assert [item.index for item in fake.rerank(QUERY, passages, top_k=top_k)] == order[:top_k]
 
 
 def test_each_activation(engine: Reranker, tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_each_activation(engine: Reranker, tmp_path: Path) -> None:
     for activation, logits, score in cases:
         bundle = with_activation(engine, tmp_path, activation, len(logits))
         session = Scripted(lambda ids, mask, types, logits=logits: [logits] * len(ids))  # type: ignore[misc]
-        (found,) = Reranker(bundle, session=session).rerank("a", ["b"])
-        assert found.score == pytest.approx(score, abs=1e-12)
+        (results,) = Reranker(bundle, session=session).rerank("a", ["b"])
+        assert results.score == pytest.approx(score, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -127,19 +127,19 @@ def test_settings_that_do_not_fit(
 
 
 def test_long_queries_and_passages_are_cut_longest_first(
-    made: Tiny, engine: Reranker, caplog: pytest.LogCaptureFixture
+    case: Tiny, engine: Reranker, caplog: pytest.LogCaptureFixture
 ) -> None:
     passages = ["the " * 60, "cat", "dog " * 30]
     for query in ("mat " * 50, "mat"):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="edgebert"):
             ranked = engine.rerank(query, passages)
-        cut = sum(one.truncated for one in ranked)
+        cut = sum(item.truncated for item in ranked)
         assert cut == (3 if len(query) > 5 else 1)
         assert [record.getMessage() for record in caplog.records] == [f"{cut} of 3 texts were cut to 40 tokens"]
-        for one in ranked:
-            assert one.score == pytest.approx(expected(made, query, passages[one.index]), abs=1e-5)
-            assert one.text == passages[one.index]
+        for item in ranked:
+            assert item.score == pytest.approx(expected(case, query, passages[item.index]), abs=1e-5)
+            assert item.text == passages[item.index]
     with pytest.raises(LimitError, match="text 0 has 64 tokens, the limit is 40"):
         engine.rerank("mat", passages, truncate=False)
 
@@ -221,15 +221,15 @@ def test_bad_options_are_named(engine: Reranker, name: str, value: Any) -> None:
 def test_strange_texts(engine: Reranker) -> None:
     strange = ["", " ", "\n", "\0", "\u0301" * 50, "\u202e\u200d\ufeff", "👩‍👩‍👧", "שלום", "x" * 100_000]
     for query in strange:
-        assert all(0 < one.score < 1 for one in engine.rerank(query, strange))
+        assert all(0 < item.score < 1 for item in engine.rerank(query, strange))
     damaged, repaired = engine.score([("a\ud800", "\udc00"), ("a\ufffd", "\ufffd")], encoding_errors="replace")
     assert damaged == repaired
 
 
 def test_progress_and_pickles(engine: Reranker) -> None:
-    seen: list[tuple[int, int | None]] = []
-    last_id(engine).rerank("a", ["b"] * 600, progress=lambda done, total: seen.append((done, total)))
-    last_id(engine).score(itertools.repeat(("a", "b"), 600), progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(WINDOW, 600), (600, 600), (WINDOW, None), (600, None)]
+    calls: list[tuple[int, int | None]] = []
+    last_id(engine).rerank("a", ["b"] * 600, progress=lambda done, total: calls.append((done, total)))
+    last_id(engine).score(itertools.repeat(("a", "b"), 600), progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(WINDOW, 600), (600, 600), (WINDOW, None), (600, None)]
     again = pickle.loads(pickle.dumps(Reranker(engine.bundle, threads=1)))
     assert (type(again), again.activation, again.threads) == (Reranker, "sigmoid", 1)

@@ -32,8 +32,8 @@ def run(model: torch.nn.Module, encoding: Any) -> list[Any]:
     """Return the outputs of the reference for one row."""
     row = torch.tensor([encoding.ids])
     with torch.no_grad():
-        found = model(row, torch.ones_like(row), torch.tensor([encoding.type_ids]))
-    return [part[0].numpy() for part in (found if isinstance(found, tuple) else (found,))]
+        results = model(row, torch.ones_like(row), torch.tensor([encoding.type_ids]))
+    return [part[0].numpy() for part in (results if isinstance(results, tuple) else (results,))]
 
 
 def load_tokenizer(bundle: Any) -> Any:
@@ -46,70 +46,70 @@ def load_tokenizer(bundle: Any) -> Any:
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "electra"])
 def test_tags_of_the_reference(tiny: Callable[..., Any], model_type: str) -> None:
-    made = tiny("tag", model_type)
-    engine, tokenizer = edgebert_runtime.load(made.bundle), load_tokenizer(made.bundle)
+    case = tiny("tag", model_type)
+    engine, tokenizer = edgebert_runtime.load(case.bundle), load_tokenizer(case.bundle)
     assert isinstance(engine, Tagger)
-    for text, found in zip(TEXTS, engine.tag(TEXTS, aggregation="none", stride=0, max_tokens=LIMIT), strict=True):
+    for text, results in zip(TEXTS, engine.tag(TEXTS, aggregation="none", stride=0, max_tokens=LIMIT), strict=True):
         content = tokenizer.encode(text, add_special_tokens=False)
         expected = []
         for start in range(0, len(content.ids), LIMIT - 2):
             window = copy.copy(content)
             window.truncate(start + LIMIT - 2)
             window.truncate(len(window.ids) - start, direction="left")
-            logits = run(made.model, tokenizer.post_process(window))[0][1:-1].astype(np.float64)
+            logits = run(case.model, tokenizer.post_process(window))[0][1:-1].astype(np.float64)
             for place, row in enumerate(np.exp(logits - logits.max(1, keepdims=True)), start):
                 if (best := int(row.argmax())) and text[slice(*content.offsets[place])].strip():
                     expected.append((engine.labels[best], row[best] / row.sum()))
-        assert [entity.label for entity in found] == [label for label, _ in expected]
-        np.testing.assert_allclose([entity.score for entity in found], [score for _, score in expected], atol=1e-4)
+        assert [entity.label for entity in results] == [label for label, _ in expected]
+        np.testing.assert_allclose([entity.score for entity in results], [score for _, score in expected], atol=1e-4)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_entities_of_transformers(tiny: Callable[..., Any], aggregation: Aggregation) -> None:
-    made = tiny("tag")
-    fast = PreTrainedTokenizerFast(tokenizer_file=str(made.bundle / "tokenizer.json"), unk_token="[UNK]")
-    model = BertForTokenClassification.from_pretrained(made.checkpoint)
+    case = tiny("tag")
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(case.bundle / "tokenizer.json"), unk_token="[UNK]")
+    model = BertForTokenClassification.from_pretrained(case.checkpoint)
     theirs = pipeline("token-classification", model=model, tokenizer=fast, aggregation_strategy=aggregation)
     texts = ["the cat  sat on a mat.", "A dog running in sun, moon? zq", "日本 farm ships mailing"]
-    for text, found in zip(
-        texts, edgebert_runtime.Tagger.load(made.bundle).tag(texts, aggregation=aggregation), strict=True
+    for text, results in zip(
+        texts, edgebert_runtime.Tagger.load(case.bundle).tag(texts, aggregation=aggregation), strict=True
     ):
         expected = theirs(text)
         labels = [entity["entity" if aggregation == "none" else "entity_group"] for entity in expected]
-        assert [entity.label for entity in found] == labels
-        assert [(entity.start, entity.end) for entity in found] == [(e["start"], e["end"]) for e in expected]
-        np.testing.assert_allclose([entity.score for entity in found], [e["score"] for e in expected], atol=1e-5)
+        assert [entity.label for entity in results] == labels
+        assert [(entity.start, entity.end) for entity in results] == [(e["start"], e["end"]) for e in expected]
+        np.testing.assert_allclose([entity.score for entity in results], [e["score"] for e in expected], atol=1e-5)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "xlm-roberta"])
 @pytest.mark.parametrize("context", TEXTS[:1] + TEXTS[3:])
 def test_answers_of_the_reference(tiny: Callable[..., Any], model_type: str, context: str) -> None:
-    made = tiny("answer", model_type)
-    engine, tokenizer = edgebert_runtime.load(made.bundle), load_tokenizer(made.bundle)
+    case = tiny("answer", model_type)
+    engine, tokenizer = edgebert_runtime.load(case.bundle), load_tokenizer(case.bundle)
     assert isinstance(engine, Answerer)
     question = "cat on a mat?"
-    asked, content = (tokenizer.encode(text, add_special_tokens=False) for text in (question, context))
-    room = LIMIT - tokenizer.num_special_tokens_to_add(True) - len(asked.ids)
+    question_ids, content = (tokenizer.encode(text, add_special_tokens=False) for text in (question, context))
+    room = LIMIT - tokenizer.num_special_tokens_to_add(True) - len(question_ids.ids)
     windows, sides = [], []
     for start in range(0, len(content.ids), room):
         window = copy.copy(content)
         window.truncate(start + room)
         window.truncate(len(window.ids) - start, direction="left")
-        framed = tokenizer.post_process(asked, window)
-        kept = [0, *(place for place, sequence in enumerate(framed.sequence_ids) if sequence == 1)]
-        one, other = run(made.model, framed)
-        sides.append((one[kept], other[kept]))
+        framed = tokenizer.post_process(question_ids, window)
+        remaining = [0, *(place for place, sequence in enumerate(framed.sequence_ids) if sequence == 1)]
+        item, second = run(case.model, framed)
+        sides.append((item[remaining], second[remaining]))
         windows.append((start, start + len(window.ids)))
     words = read_words(context, content.word_ids, content.offsets)
     expected = best_spans(windows, sides, words, 4, 9)
-    found = engine.answer(question, context, top_k=4, max_answer_tokens=9, stride=0, max_tokens=LIMIT)
-    assert [(answer.start, answer.end) for answer in found] == [(span.start, span.end) for span in expected]
+    results = engine.answer(question, context, top_k=4, max_answer_tokens=9, stride=0, max_tokens=LIMIT)
+    assert [(answer.start, answer.end) for answer in results] == [(span.start, span.end) for span in expected]
     np.testing.assert_allclose(
-        [answer.score for answer in found],
+        [answer.score for answer in results],
         np.exp([-span.negative_score - log_normalizer(sides) for span in expected]),
         rtol=1e-3,
     )
-    assert all(answer.text == context[answer.start : answer.end] for answer in found)
+    assert all(answer.text == context[answer.start : answer.end] for answer in results)
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +126,15 @@ def answerer(tiny: Callable[..., Any]) -> Answerer:
 @PROPERTY
 def test_batch_equals_single(tagger: Tagger, answerer: Answerer, texts: list[str], budget: int) -> None:
     together = tagger.tag(texts, max_batch_tokens=budget)
-    for text, found in zip(texts, together, strict=True):
+    for text, results in zip(texts, together, strict=True):
         (alone,) = tagger.tag([text])
-        assert [(e.label, e.start, e.end) for e in found] == [(e.label, e.start, e.end) for e in alone]
-        np.testing.assert_allclose([e.score for e in found], [e.score for e in alone], atol=1e-5)
+        assert [(e.label, e.start, e.end) for e in results] == [(e.label, e.start, e.end) for e in alone]
+        np.testing.assert_allclose([e.score for e in results], [e.score for e in alone], atol=1e-5)
     pairs = [("the cat", text) for text in texts]
     for pair, answers in zip(pairs, answerer.answer_many(pairs, max_batch_tokens=budget), strict=True):
-        for one, other in zip(answers, answerer.answer(*pair), strict=True):
-            assert one.score == pytest.approx(other.score, abs=1e-5)
-            assert one.text == other.text
+        for item, second in zip(answers, answerer.answer(*pair), strict=True):
+            assert item.score == pytest.approx(second.score, abs=1e-5)
+            assert item.text == second.text
 
 
 def test_pickles_and_knows_its_task(tagger: Tagger, answerer: Answerer) -> None:

@@ -101,13 +101,13 @@ def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Tagger:
 @example("the cat  sat ON catting parisxq. Ünder-cat's")
 @settings(PROPERTY, max_examples=25)
 def test_equals_the_pipeline_of_transformers(ours: Tagger, theirs: Any, aggregation: Aggregation, text: str) -> None:
-    (found,) = ours.tag([text], aggregation=aggregation)
+    (results,) = ours.tag([text], aggregation=aggregation)
     expected = theirs(text, aggregation_strategy=aggregation) if text.strip() else []
     key = "entity" if aggregation == "none" else "entity_group"
-    assert [(entity.label, entity.start, entity.end) for entity in found] == [
+    assert [(entity.label, entity.start, entity.end) for entity in results] == [
         (entity[key], entity["start"], entity["end"]) for entity in expected
     ]
-    np.testing.assert_allclose([e.score for e in found], [e["score"] for e in expected], atol=1e-5)
+    np.testing.assert_allclose([e.score for e in results], [e["score"] for e in expected], atol=1e-5)
 
 
 def test_a_word_with_dropped_accents_is_a_word(tmp_path: Path, ours: Tagger, theirs: Any) -> None:
@@ -127,10 +127,10 @@ def test_a_word_with_dropped_accents_is_a_word(tmp_path: Path, ours: Tagger, the
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_strange_texts(tmp_path: Path, session: RowSession, kind: str, aggregation: Aggregation) -> None:
     engine = make(tmp_path, session, tokenizer=KINDS[kind](), limits=(512, 512))
-    found = engine.tag(STRANGE, aggregation=aggregation)
-    assert len(found) == len(STRANGE)
-    assert found[:3] == [[], [], []]
-    for text, entities in zip(STRANGE, found, strict=True):
+    results = engine.tag(STRANGE, aggregation=aggregation)
+    assert len(results) == len(STRANGE)
+    assert results[:3] == [[], [], []]
+    for text, entities in zip(STRANGE, results, strict=True):
         for entity in entities:
             assert 0 <= entity.start < entity.end <= len(text)
             assert entity.text == text[entity.start : entity.end] == entity.text.strip()
@@ -143,24 +143,24 @@ def test_spans_are_those_of_the_source(tmp_path: Path) -> None:
     vocab = wordpiece().get_vocab()
     engine = make(tmp_path, by_id({vocab["berlin"]: 1, vocab["cafe"]: 3, vocab["##te"]: 4, vocab["日"]: 1}))
     text = "👩‍👩‍👧  BERLİN,\tBerlin  Cafe\u0301te Café 日本"
-    (found,) = engine.tag([text])
-    assert spans(found) == [
+    (results,) = engine.tag([text])
+    assert spans(results) == [
         ("PER", "BERLİN"),
         ("PER", "Berlin"),
         ("LOC", "Cafe\u0301te"),
         ("LOC", "Café"),
         ("PER", "日"),
     ]
-    assert all(entity.text == text[entity.start : entity.end] for entity in found)
-    assert found[0] == Entity("PER", found[0].score, 7, 13, "BERLİN")
+    assert all(entity.text == text[entity.start : entity.end] for entity in results)
+    assert results[0] == Entity("PER", results[0].score, 7, 13, "BERLİN")
 
 
 def test_replaced_surrogates_do_not_move_spans(tmp_path: Path) -> None:
     engine = make(tmp_path, by_id({wordpiece().get_vocab()["berlin"]: 1}))
     for text in ("\ud800 berlin", "\ud83d\ude00 berlin \udfff", "\ud83d\ude00\ud83d \ude00berlin"):
-        (found,) = engine.tag([text], encoding_errors="replace")
-        assert spans(found) == [("PER", "berlin")]
-        assert text[found[0].start : found[0].end] == "berlin"
+        (results,) = engine.tag([text], encoding_errors="replace")
+        assert spans(results) == [("PER", "berlin")]
+        assert text[results[0].start : results[0].end] == "berlin"
         with pytest.raises(InputError, match=r"text 1 has the lone surrogate U\+D8"):
             engine.tag(["ok", text])
 
@@ -196,12 +196,12 @@ def test_long_texts_go_through_windows(
     while places[-1][1] < length:
         places.append((places[-1][1] - shared, min(places[-1][1] - shared + size, length)))
     session.rows.clear()
-    (found,) = tagger.tag([text], aggregation="none", **options)
+    (results,) = tagger.tag([text], aggregation="none", **options)
     ids = tagger._tokenizer.content(text).ids
     assert sorted(session.rows) == sorted([2, *ids[start:end], 3] for start, end in places)
     expected = judged_alone(tagger, text, places)
-    assert [entity.label for entity in found] == [label for label, _ in expected]
-    np.testing.assert_allclose([entity.score for entity in found], [score for _, score in expected], atol=1e-6)
+    assert [entity.label for entity in results] == [label for label, _ in expected]
+    np.testing.assert_allclose([entity.score for entity in results], [score for _, score in expected], atol=1e-6)
 
 
 def test_nothing_is_cut_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -256,10 +256,10 @@ def test_stream_reads_a_bounded_window_ahead(tagger: Tagger, text: str) -> None:
 
 
 def test_progress_counts_texts(tagger: Tagger) -> None:
-    seen: list[tuple[int, int | None]] = []
-    tagger.tag(["the " * 100] * 200, progress=lambda done, total: seen.append((done, total)))
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
-    assert seen[-1] == (200, 200)
+    calls: list[tuple[int, int | None]] = []
+    tagger.tag(["the " * 100] * 200, progress=lambda done, total: calls.append((done, total)))
+    assert [done for done, _ in calls] == sorted({done for done, _ in calls})
+    assert calls[-1] == (200, 200)
 
 
 def test_a_default_without_room_for_text_is_refused(tmp_path: Path) -> None:

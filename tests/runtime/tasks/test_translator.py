@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import edgebert_runtime.tasks.translator as translator_module
+import edgebert_runtime.tasks.translation_batches as translation_batches
 from edgebert_runtime import Generation, Translator
 from edgebert_runtime.decoders.seq2seq_kv_cache import Seq2SeqInPlaceKVCache
 from edgebert_runtime.errors import EdgebertError, InputError, LimitError
@@ -50,24 +50,24 @@ def source_ids(engine: Translator, text: str) -> list[int]:
     return ids
 
 
-def flat(found: list[Any]) -> list[Generation]:
-    return [one for several in found for one in (several if isinstance(several, list) else [several])]
+def flat(results: list[Any]) -> list[Generation]:
+    return [item for several in results for item in (several if isinstance(several, list) else [several])]
 
 
-def assert_same(found: list[Any], wanted: list[Any]) -> None:
-    made, hoped = flat(found), flat(wanted)
-    assert [one.tokens for one in made] == [one.tokens for one in hoped]
-    assert [one.finish_reason for one in made] == [one.finish_reason for one in hoped]
-    for one, other in zip(made, hoped, strict=True):
-        np.testing.assert_allclose(one.token_logprobs, other.token_logprobs, atol=1e-4)
-        assert one.score == pytest.approx(other.score, abs=1e-4)
+def assert_same(results: list[Any], expected: list[Any]) -> None:
+    ours, theirs = flat(results), flat(expected)
+    assert [item.tokens for item in ours] == [item.tokens for item in theirs]
+    assert [item.finish_reason for item in ours] == [item.finish_reason for item in theirs]
+    for item, second in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(item.token_logprobs, second.token_logprobs, atol=1e-4)
+        assert item.score == pytest.approx(second.score, abs=1e-4)
 
 
 def calls(engine: Translator) -> list[tuple[int, int, tuple[str, ...], int]]:
     """Return what the decoder was asked since the last time."""
     decoder = sessions(engine)[1]
-    found, decoder.calls = decoder.calls, []
-    return found
+    results, decoder.calls = decoder.calls, []
+    return results
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -75,12 +75,12 @@ def calls(engine: Translator) -> list[tuple[int, int, tuple[str, ...], int]]:
 def test_equals_the_model_without_a_cache(engine: Translator, mode: str, length: dict[str, int]) -> None:
     options = {**length, **MODES[mode]}
     sources = [source_ids(engine, text) for text in TEXTS]
-    wanted = expected(engine, sources, [[START]] * len(TEXTS), **options)
-    found = engine.translate(TEXTS, **options)
-    assert_same(found, wanted)
-    for one in flat(found):
-        tokens = one.tokens[:-1] if one.finish_reason == "stop" else one.tokens
-        assert one.text == engine._decode(tokens)
+    reference = expected(engine, sources, [[START]] * len(TEXTS), **options)
+    results = engine.translate(TEXTS, **options)
+    assert_same(results, reference)
+    for item in flat(results):
+        tokens = item.tokens[:-1] if item.finish_reason == "stop" else item.tokens
+        assert item.text == engine._decode(tokens)
 
 
 @PROPERTY
@@ -107,15 +107,15 @@ def test_two_vocabularies(tmp_path: Path) -> None:
     target = metaspace()
     engine = fake_translator(tmp_path, target=target, decoding={"decoder_start_token_id": 0, "eos_token_id": 1})
     sources = [source_ids(engine, text) for text in TEXTS]
-    found = engine.translate(TEXTS, max_new_tokens=12, num_beams=2)
-    assert_same(found, expected(engine, sources, [[0]] * len(TEXTS), max_new_tokens=12, num_beams=2))
-    assert found[0].text == target.decode(list(found[0].tokens))
+    results = engine.translate(TEXTS, max_new_tokens=12, num_beams=2)
+    assert_same(results, expected(engine, sources, [[0]] * len(TEXTS), max_new_tokens=12, num_beams=2))
+    assert results[0].text == target.decode(list(results[0].tokens))
     assert target.get_vocab_size() != engine.bundle.manifest.limits.vocab_size
 
 
 def test_rows_that_end_cost_nothing(engine: Translator) -> None:
-    found = engine.translate(TEXTS, max_new_tokens=12)
-    lengths = [len(one.tokens) for one in found]
+    results = engine.translate(TEXTS, max_new_tokens=12)
+    lengths = [len(item.tokens) for item in results]
     assert len(set(lengths)) > 2
     calls(engine)
     engine.translate(TEXTS, max_new_tokens=12)
@@ -165,17 +165,17 @@ def test_more_beams_than_tokens(tmp_path: Path) -> None:
     engine = fake_translator(tmp_path)
     size = engine.bundle.manifest.limits.vocab_size
     options: dict[str, Any] = {"num_beams": size - 1, "max_new_tokens": 2}
-    found = engine.translate(TEXTS[:2], **options)
-    assert_same(found, expected(engine, [source_ids(engine, text) for text in TEXTS[:2]], [[START]] * 2, **options))
+    results = engine.translate(TEXTS[:2], **options)
+    assert_same(results, expected(engine, [source_ids(engine, text) for text in TEXTS[:2]], [[START]] * 2, **options))
     assert max(count for _, _, _, count in calls(engine)) == size
 
 
 def test_room_grows_with_the_target(shared: Translator) -> None:
     options: dict[str, Any] = {"max_new_tokens": POSITIONS, "eos_token_id": None, "num_beams": 2}
-    found = shared.translate(["a", "paris"], **options)
+    results = shared.translate(["a", "paris"], **options)
     sources = [source_ids(shared, text) for text in ("a", "paris")]
-    assert_same(found, expected(shared, sources, [[START]] * 2, **options))
-    assert {(len(one.tokens), one.finish_reason) for one in found} == {(POSITIONS - 1, "length")}
+    assert_same(results, expected(shared, sources, [[START]] * 2, **options))
+    assert {(len(item.tokens), item.finish_reason) for item in results} == {(POSITIONS - 1, "length")}
 
 
 @pytest.mark.parametrize("mode", ["greedy", "greedy with a penalty", "sampling"])
@@ -221,17 +221,17 @@ def test_a_stream_that_ends_at_once_is_its_prefix(engine: Translator, stop: str 
 def test_a_target_prefix_begins_the_translation(engine: Translator, mode: str) -> None:
     options = {"max_new_tokens": 9, **MODES[mode]}
     prefixes: list[Any] = ["mat and", "a", "", "the cat", [7, 8, 9], ""]
-    found = engine.translate(TEXTS, target_prefix=prefixes, **options)
+    results = engine.translate(TEXTS, target_prefix=prefixes, **options)
     forced = [MODES[mode]["forced_bos_token_id"]] if "forced_bos_token_id" in MODES[mode] else []
-    for text, prefix, one in zip(TEXTS, prefixes, found, strict=True):
+    for text, prefix, item in zip(TEXTS, prefixes, results, strict=True):
         ids = engine._target.content(prefix).ids if isinstance(prefix, str) else prefix
         target, others = [START, *(forced if ids else []), *ids], {**options, "forced_bos_token_id": None}
-        assert_same([one], expected(engine, [source_ids(engine, text)], [target], **(others if ids else options)))
-        for result in flat([one]):
+        assert_same([item], expected(engine, [source_ids(engine, text)], [target], **(others if ids else options)))
+        for result in flat([item]):
             tokens = result.tokens[:-1] if result.finish_reason == "stop" else result.tokens
             assert result.text == engine._decode([*ids, *tokens])
-    both = engine.translate(TEXTS[:2], target_prefix="mat and", **options)
-    assert both == engine.translate(TEXTS[:2], target_prefix=["mat and"] * 2, **options)
+    pair = engine.translate(TEXTS[:2], target_prefix="mat and", **options)
+    assert pair == engine.translate(TEXTS[:2], target_prefix=["mat and"] * 2, **options)
 
 
 def test_empty_texts_stay_empty_and_cost_nothing(engine: Translator) -> None:
@@ -240,19 +240,19 @@ def test_empty_texts_stay_empty_and_cost_nothing(engine: Translator) -> None:
     assert engine.translate(["", " \n", "\u200d\u200b"]) == [nothing, Generation(" \n", (), (), 0.0, "stop"), nothing]
     assert engine.translate([""], num_beams=2, num_return_sequences=2) == [[nothing]]
     assert (engine.translate([]), engine.score([]), calls(engine)) == ([], [], [])
-    found = engine.translate(["", TEXTS[0], "", TEXTS[1]])
-    assert [found[1], found[3]] == engine.translate(TEXTS[:2])
-    assert found[0] == found[2] == nothing
+    results = engine.translate(["", TEXTS[0], "", TEXTS[1]])
+    assert [results[1], results[3]] == engine.translate(TEXTS[:2])
+    assert results[0] == results[2] == nothing
 
 
 def test_sentences_are_translated_one_by_one(engine: Translator) -> None:
     text = "\nThe cat sat. A dog ran!  \n\nBerlin and\nParis \u200d. \u200b "
     alone = engine.translate(["The cat sat.", "A dog ran!", "Berlin and\nParis \u200d.", TEXTS[0]], num_beams=2)
-    whole, other = engine.translate([text, TEXTS[0]], split_sentences=True, num_beams=2)
-    assert other == alone[3]
+    whole, second = engine.translate([text, TEXTS[0]], split_sentences=True, num_beams=2)
+    assert second == alone[3]
     parts = alone[:3]
     assert whole.text == f"\n{parts[0].text} {parts[1].text}  \n\n{parts[2].text} " + " "
-    assert whole.tokens == sum((one.tokens for one in parts), ())
+    assert whole.tokens == sum((item.tokens for item in parts), ())
     assert whole.score == pytest.approx(sum(whole.token_logprobs) / len(whole.tokens))
 
 
@@ -260,10 +260,10 @@ def test_long_texts_are_split_or_refused(engine: Translator) -> None:
     long = "a cat, " * 40
     with pytest.raises(LimitError, match=r"text 1 has 122 tokens, the limit is 48; split it, or pass split_sentences="):
         engine.translate(["a", long])
-    (found,) = engine.translate([long], split_sentences=True, max_new_tokens=3)
+    (results,) = engine.translate([long], split_sentences=True, max_new_tokens=3)
     assert len(sessions(engine)[0].shapes[-1]) == 2
     assert max(width for _, width in sessions(engine)[0].shapes) <= POSITIONS
-    assert len(found.tokens) > 9
+    assert len(results.tokens) > 9
     with pytest.raises(LimitError, match=r"text 0 has 62 tokens, the limit is 48; so many stand together without"):
         engine.translate(["The cat. " + "日" * 60], split_sentences=True)
     with pytest.raises(LimitError, match="text 0 has 49 token ids, the limit is 48"):
@@ -274,7 +274,7 @@ def test_long_texts_are_split_or_refused(engine: Translator) -> None:
 
 def test_lengths(engine: Translator) -> None:
     free: dict[str, Any] = {"eos_token_id": None}
-    assert [len(one.tokens) for one in engine.translate(["a", TEXTS[2]], **free)] == [3 * 3 + 16, POSITIONS - 1]
+    assert [len(item.tokens) for item in engine.translate(["a", TEXTS[2]], **free)] == [3 * 3 + 16, POSITIONS - 1]
     assert len(engine.translate(["a"], max_length=5, **free)[0].tokens) == 4
     assert len(engine.translate(["a"], max_new_tokens=100, **free)[0].tokens) == POSITIONS - 1
     with pytest.raises(LimitError, match="max_length=1 counts them"):
@@ -282,13 +282,13 @@ def test_lengths(engine: Translator) -> None:
 
 
 def test_progress_counts_texts(engine: Translator) -> None:
-    seen: list[tuple[int, int | None]] = []
+    calls: list[tuple[int, int | None]] = []
     texts = ["", "The cat. The dog.", "a", "The cat sat on a mat. A dog ran."]
     engine.translate(
-        texts, split_sentences=True, max_batch_tokens=1, progress=lambda *done: seen.append(done), max_new_tokens=2
+        texts, split_sentences=True, max_batch_tokens=1, progress=lambda *done: calls.append(done), max_new_tokens=2
     )
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert (len(seen), seen[-1]) == (5, (4, 4))
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert (len(calls), calls[-1]) == (5, (4, 4))
 
 
 @pytest.mark.parametrize(
@@ -332,8 +332,8 @@ def test_stop_strings_end_a_text(engine: Translator) -> None:
     middle = whole.text[len(whole.text) // 2 :][:2]
     (beamed,) = engine.translate([TEXTS[2]], max_new_tokens=20, stop=[middle], num_beams=2)
     assert middle not in beamed.text
-    (made,) = engine.translate([TEXTS[2]], max_new_tokens=20, stop=[middle])
-    assert (made.text, made.finish_reason) == (whole.text[: whole.text.index(middle)], "stop_string")
+    (translation,) = engine.translate([TEXTS[2]], max_new_tokens=20, stop=[middle])
+    assert (translation.text, translation.finish_reason) == (whole.text[: whole.text.index(middle)], "stop_string")
 
 
 def test_a_callback_sees_the_numbers_of_texts(engine: Translator) -> None:
@@ -341,8 +341,8 @@ def test_a_callback_sees_the_numbers_of_texts(engine: Translator) -> None:
         assert tokens[0] == START
         return iter([7 + number])
 
-    found = engine.translate(TEXTS, max_new_tokens=3, max_batch_tokens=30, prefix_allowed_tokens_fn=allowed)
-    assert [one.tokens for one in found] == [(7 + number,) * 3 for number in range(len(TEXTS))]
+    results = engine.translate(TEXTS, max_new_tokens=3, max_batch_tokens=30, prefix_allowed_tokens_fn=allowed)
+    assert [item.tokens for item in results] == [(7 + number,) * 3 for number in range(len(TEXTS))]
 
 
 def test_engines_over_sessions_of_their_own_are_not_copied(engine: Translator) -> None:
@@ -351,24 +351,24 @@ def test_engines_over_sessions_of_their_own_are_not_copied(engine: Translator) -
 
 
 def test_threads_share_an_engine(engine: Translator) -> None:
-    wanted = engine.translate(TEXTS, max_new_tokens=8, num_beams=2)
+    expected = engine.translate(TEXTS, max_new_tokens=8, num_beams=2)
     with ThreadPoolExecutor(4) as pool:
         run: Callable[[int], Any] = lambda _: engine.translate(TEXTS, max_new_tokens=8, num_beams=2)  # noqa: E731
-        assert all(found == wanted for found in pool.map(run, range(8)))
+        assert all(results == expected for results in pool.map(run, range(8)))
 
 
 def test_a_call_gets_no_more_room_than_it_can_use(shared: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys and values of every row are kept for that many tokens: with many beams they are most of the memory."""
-    made: list[Seq2SeqInPlaceKVCache] = []
+    caches: list[Seq2SeqInPlaceKVCache] = []
 
-    def noting(*given: Any) -> Seq2SeqInPlaceKVCache:
-        made.append(Seq2SeqInPlaceKVCache(*given))
-        return made[-1]
+    def noting(*arguments: Any) -> Seq2SeqInPlaceKVCache:
+        caches.append(Seq2SeqInPlaceKVCache(*arguments))
+        return caches[-1]
 
-    monkeypatch.setattr(translator_module, "Seq2SeqInPlaceKVCache", noting)
+    monkeypatch.setattr(translation_batches, "Seq2SeqInPlaceKVCache", noting)
     (short,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=3)
     assert len(short.tokens) == 3
     (alone,) = shared.translate(["the cat sat on the mat"], num_beams=1, max_new_tokens=8)
     assert alone.tokens[:3] == short.tokens
-    rooms = [past.buffers.shape[3] for past in made]
+    rooms = [past.buffers.shape[3] for past in caches]
     assert rooms == [1 + 3, 1 + 8]

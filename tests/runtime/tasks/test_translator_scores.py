@@ -27,24 +27,24 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return fake_translator(tmp_path_factory.mktemp(request.param), shared=request.param == "shared")
 
 
-def wanted(engine: Translator, source: list[int], target: list[int], start: list[int]) -> list[float]:
+def expected(engine: Translator, source: list[int], target: list[int], start: list[int]) -> list[float]:
     """Score each token by the model alone."""
-    model, found = sessions(engine)[0].model, []
+    model, results = sessions(engine)[0].model, []
     for place, token in enumerate(target):
         logits = model.logits(source, [*start, *target[:place]]).astype(np.float64)
-        found.append(float(logits[token] - np.log(np.exp(logits).sum())))
-    return found
+        results.append(float(logits[token] - np.log(np.exp(logits).sum())))
+    return results
 
 
 @pytest.mark.parametrize("budget", [None, 1, 9, 40])
 def test_scores_are_those_of_the_model(engine: Translator, budget: int | None) -> None:
-    seen: list[tuple[int, int | None]] = []
-    found = engine.score(iter(PAIRS), max_batch_tokens=budget, progress=lambda *done: seen.append(done))
-    assert seen[-1] == (len(PAIRS), len(PAIRS))
-    for (source, target), scored in zip(PAIRS, found, strict=True):
+    calls: list[tuple[int, int | None]] = []
+    results = engine.score(iter(PAIRS), max_batch_tokens=budget, progress=lambda *done: calls.append(done))
+    assert calls[-1] == (len(PAIRS), len(PAIRS))
+    for (source, target), scored in zip(PAIRS, results, strict=True):
         ids = [*engine._target.content(target).ids, EOS]
         assert scored.tokens == tuple(ids)
-        logprobs = wanted(engine, engine._tokenizer.inner.encode(source).ids, ids, [START])
+        logprobs = expected(engine, engine._tokenizer.inner.encode(source).ids, ids, [START])
         np.testing.assert_allclose(scored.token_logprobs, logprobs, atol=1e-4)
         assert scored.score == pytest.approx(sum(logprobs), abs=1e-3)
         assert scored.perplexity == pytest.approx(math.exp(-scored.score / len(ids)))
@@ -61,31 +61,31 @@ def test_targets_that_are_complete_cost_nothing(engine: Translator) -> None:
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3, "length_penalty": 0.6}, {"do_sample": True, "seed": 2}])
 def test_what_was_translated_scores_the_same(engine: Translator, options: dict[str, Any]) -> None:
     texts = [source for source, _ in PAIRS if source]
-    made = engine.translate(texts, **options)
-    found = engine.score([(text, one.tokens) for text, one in zip(texts, made, strict=True)])
-    for one, scored in zip(made, found, strict=True):
-        assert scored.tokens == one.tokens
-        np.testing.assert_allclose(scored.token_logprobs, one.token_logprobs, atol=1e-4)
+    translations = engine.translate(texts, **options)
+    results = engine.score([(text, item.tokens) for text, item in zip(texts, translations, strict=True)])
+    for item, scored in zip(translations, results, strict=True):
+        assert scored.tokens == item.tokens
+        np.testing.assert_allclose(scored.token_logprobs, item.token_logprobs, atol=1e-4)
         penalty = options.get("length_penalty", 1)
-        assert scored.score / len(one.tokens) ** penalty == pytest.approx(one.score, abs=1e-4)
+        assert scored.score / len(item.tokens) ** penalty == pytest.approx(item.score, abs=1e-4)
 
 
 def test_a_token_that_all_targets_begin_with_is_given(tmp_path: Path) -> None:
     engine = fake_translator(tmp_path, decoding={**DECODING, "forced_bos_token_id": 9})
-    (made,) = engine.translate(["the cat"])
-    assert (made.tokens[0], made.token_logprobs[0]) == (9, 0)
+    (translations,) = engine.translate(["the cat"])
+    assert (translations.tokens[0], translations.token_logprobs[0]) == (9, 0)
     ids = [*engine._target.content("mat and").ids, EOS]
-    text, tokens = engine.score([("the cat", "mat and"), ("the cat", made.tokens)])
-    assert (text.tokens, tokens.tokens) == (tuple(ids), made.tokens[1:])
+    text, tokens = engine.score([("the cat", "mat and"), ("the cat", translations.tokens)])
+    assert (text.tokens, tokens.tokens) == (tuple(ids), translations.tokens[1:])
     source = engine._tokenizer.inner.encode("the cat").ids
-    np.testing.assert_allclose(text.token_logprobs, wanted(engine, source, ids, [START, 9]), atol=1e-4)
-    np.testing.assert_allclose(tokens.token_logprobs, made.token_logprobs[1:], atol=1e-4)
+    np.testing.assert_allclose(text.token_logprobs, expected(engine, source, ids, [START, 9]), atol=1e-4)
+    np.testing.assert_allclose(tokens.token_logprobs, translations.token_logprobs[1:], atol=1e-4)
 
 
 def test_nothing_that_counts(tmp_path: Path) -> None:
     engine = fake_translator(tmp_path, decoding={"decoder_start_token_id": START})
-    (found,) = engine.score([("a", "")])
-    assert (found.tokens, found.score, found.perplexity) == ((), 0, 1)
+    (results,) = engine.score([("a", "")])
+    assert (results.tokens, results.score, results.perplexity) == ((), 0, 1)
 
 
 @pytest.mark.parametrize(
