@@ -21,7 +21,6 @@ from edgebert_runtime.errors import EdgebertError
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (edgebert, edgebert_exporters, edgebert_runtime)
-MAX_FILE, MAX_FUNCTION = 350, 60
 
 
 def source_files() -> Iterator[Path]:
@@ -125,18 +124,3 @@ def test_every_error_is_raised_somewhere() -> None:
 def test_the_changelog_starts_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## \[?(\d+\.\d+\.\d+)\]?", text, re.MULTILINE)[:1] == [edgebert.__version__]
-
-
-def lengths(file: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield a name, the number of lines, and how many are allowed, of a file and of each function in it."""
-    text = file.read_text(encoding="utf-8")
-    yield str(file.relative_to(ROOT)), len(text.splitlines()), MAX_FILE
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{file.name}: {node.name}", (node.end_lineno or 0) - node.lineno + 1, MAX_FUNCTION
-
-
-def test_files_and_functions_are_short() -> None:
-    measured = [entry for file in source_files() for entry in lengths(file)]
-    assert len(measured) > 100
-    assert [entry for entry in measured if entry[1] > entry[2]] == []

@@ -45,9 +45,9 @@ def export_checkpoint(
 ) -> Bundle:
     """Export the checkpoint in the folder ``checkpoint`` to the folder ``bundle`` and verify it on the way.
 
-    What the checkpoint itself says is taken unless given: ``task``, for ``embed`` the ``pooling`` (``cls``, ``mean``,
-    ``max``, ``last``) and ``normalize``, for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
-    ``regression``), for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
+    Options that are left out come from the checkpoint: ``task``; for ``embed`` the ``pooling`` (``cls``, ``mean``,
+    ``max``, ``last``) and ``normalize``; for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
+    ``regression``); for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
     tensors only, where there is no safetensors file. The bundle appears only after the real engine has given what
     the PyTorch reference gives on every batch of the grid.
 

@@ -75,7 +75,7 @@ class Builder:
 
     @cached_property
     def merges(self) -> dict[str, Pair]:
-        """What longer pieces are merged of."""
+        """The merges of longer pieces."""
         return {} if self.model.algorithm == CHARACTERS else find_merges(self.scores)
 
     @cached_property

@@ -96,7 +96,7 @@ class ColumnCacheAdapter:
 def packed(past: Array, mask: Array, length: int) -> Array:
     """Return a cache (batch, heads, length, head_dim) with the real tokens of a past at the start of each row.
 
-    What stands behind them must not matter, so it is something that would.
+    The columns behind them must not matter, so they hold a number that would show.
     """
     batch, heads, columns, dim = past.shape
     cache = np.full((batch, heads, length, dim), 7, past.dtype)
