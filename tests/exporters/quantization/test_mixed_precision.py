@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -122,12 +123,13 @@ def test_generative_models_have_mixed_precision_too(
     assert quantized.weights.bytes < Bundle.open(task_bundle(task)).manifest.weights.bytes / 2
 
 
-def test_sensitivity_alone_writes_nothing(fp32_bundle: Path) -> None:
-    before = sorted(path.name for path in fp32_bundle.parent.iterdir())
-    rows = measure_sensitivity(fp32_bundle, exclude=["*.layers.0.*"])
+def test_sensitivity_alone_writes_nothing(fp32_bundle: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(fp32_bundle, tmp_path / "fp32"))
+    before = sorted(tmp_path.rglob("*"))
+    rows = measure_sensitivity(bundle, exclude=["*.layers.0.*"])
     assert {row["weight"].split(".")[2] for row in rows} == {str(n) for n in range(1, CONFIG["num_hidden_layers"])}
     assert all(0 <= row["int8"] < row["int4"] < 0.1 for row in rows)
-    assert sorted(path.name for path in fp32_bundle.parent.iterdir()) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
