@@ -69,7 +69,11 @@ def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator
     if verify not in ("hash", "size"):
         raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
     path = Path(folder)
-    manifest = Manifest.from_json(read_manifest(path))
+    text = read_manifest(path)
+    try:
+        manifest = Manifest.from_json(text)
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from error
     for name, entry in manifest.files.items():
         check_file(path, name, entry, verify if name not in DATA_FILES else "size")
     for spec in manifest.graphs.values():
