@@ -72,8 +72,8 @@ def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator
     text = read_manifest(path)
     try:
         manifest = Manifest.from_json(text)
-    except BundleError as error:
-        raise BundleError(f"{path}: {error}") from error
+    except BundleError as fault:
+        raise BundleError(f"{path}: {fault}") from fault
     for name, entry in manifest.files.items():
         check_file(path, name, entry, verify if name not in DATA_FILES else "size")
     for spec in manifest.graphs.values():
