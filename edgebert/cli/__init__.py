@@ -15,11 +15,15 @@ from edgebert import __version__
 from edgebert.cli.errors import boundary
 from edgebert.cli.logging_options import log_to_stderr, logging_options, unwrapped
 
-COMMANDS = (
-    *("export", "quantize", "verify", "info"),
-    *("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "translate", "score"),
-    *("bench", "doctor"),
-)
+# The folder of each command's module, in the order of use.
+COMMANDS = {
+    **dict.fromkeys(("export", "quantize", "verify", "info"), "edgebert.cli.commands"),
+    **dict.fromkeys(
+        ("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "translate", "score"),
+        "edgebert.cli.commands.tasks",
+    ),
+    **dict.fromkeys(("bench", "doctor"), "edgebert.cli.commands"),
+}
 
 
 class LazyGroup(click.Group):
@@ -39,7 +43,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"edgebert.cli.commands.{name}"), name)
+        command: click.Command = getattr(import_module(f"{COMMANDS[cmd_name]}.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -1,1 +1,1 @@
-"""The commands, one file each."""
+"""The commands, one file each; those that run a bundle on texts in ``tasks``."""

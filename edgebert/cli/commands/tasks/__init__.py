@@ -1,0 +1,1 @@
+"""One module a command that runs a bundle on texts."""
