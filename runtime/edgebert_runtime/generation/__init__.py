@@ -13,11 +13,10 @@
 
 from __future__ import annotations
 
-from edgebert_runtime.generation.greedy_and_sampling import Step
 from edgebert_runtime.generation.hypotheses import FinishReason, Hypothesis
 from edgebert_runtime.generation.options import Options
 from edgebert_runtime.generation.search import search, stream
-from edgebert_runtime.generation.step_model import StepModel, TopK, TopKStepModel
+from edgebert_runtime.generation.step_model import Step, StepModel, StepRequest, TopK, TopKStepModel
 from edgebert_runtime.generation.text_streamer import TextStream, read_text
 
 __all__ = [
@@ -26,6 +25,7 @@ __all__ = [
     "Options",
     "Step",
     "StepModel",
+    "StepRequest",
     "TextStream",
     "TopK",
     "TopKStepModel",

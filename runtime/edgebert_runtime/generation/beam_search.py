@@ -21,10 +21,10 @@ from edgebert_runtime.generation.step_model import (
     Doubles,
     Floats,
     Ids,
-    StepModel,
+    Search,
+    StepRequest,
     TokenHistory,
     TopK,
-    TopKStepModel,
 )
 from edgebert_runtime.generation.text_streamer import Decode, TextStream
 from edgebert_runtime.generation.top_k import log_softmax, top_of_logits, top_of_scores
@@ -73,8 +73,8 @@ class BackPointers:
         return Hypothesis.of(tokens[::-1], logprobs[::-1], beam.reason, length_penalty)
 
 
-def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Decode | None) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each prompt, best first.
+def beam_search(logits: Floats, plan: SearchPlan, decode: Decode | None) -> Search:
+    """Search for the best hypotheses of each prompt, best first.
 
     They are fewer than ``num_return_sequences`` if there are no more.
     """
@@ -84,7 +84,7 @@ def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Deco
         for most in plan.max_new_tokens
     ]
     width = options.num_beams * max(2, 1 + len(options.eos_token_id))
-    scorer = CandidateScorer(model, plan, width)
+    scorer = CandidateScorer(plan, width)
     history = TokenHistory.start(plan.prompts, with_tokens=plan.constraints.needs_full_logits)
     totals = np.zeros(len(plan.prompts), dtype=np.float64)
     texts = [TextStream(decode, options.stop) for _ in plan.prompts] if decode and options.stop else []
@@ -100,7 +100,8 @@ def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Deco
         totals = candidates.totals[running]
         pointers.add(parents, tokens, candidates.logprobs[running])
         history = history.append(parents, tokens)
-        top = scorer.step(parents, tokens, history)
+        answer = yield StepRequest(parents, tokens, scorer.top_k)
+        top = scorer.read(answer, history)
     for prompt, beams in enumerate(hypotheses):
         if not beams.finished:
             raise no_allowed_token(prompt, history.generated)
@@ -109,30 +110,31 @@ def beam_search(model: StepModel, logits: Floats, plan: SearchPlan, decode: Deco
 
 
 class CandidateScorer:
-    """Scores the ``width`` best allowed next tokens of each row."""
+    """Scores the ``width`` best allowed next tokens of each row.
 
-    def __init__(self, model: StepModel, plan: SearchPlan, width: int) -> None:
-        self.model = model
+    ``top_k`` is the number of best tokens that it needs, None for full logits.
+    """
+
+    def __init__(self, plan: SearchPlan, width: int) -> None:
         self.constraints = plan.constraints
         self.width = width
-        self.k = width + self.constraints.extra_candidates  # so that enough allowed tokens are left
-        self.needs_full_logits = self.constraints.needs_full_logits
-        self.top_k_model = model if isinstance(model, TopKStepModel) and not self.needs_full_logits else None
+        extra = self.constraints.extra_candidates  # so that enough allowed tokens are left
+        self.top_k = None if self.constraints.needs_full_logits else width + extra
 
-    def step(self, parents: Ids, tokens: Ids, history: TokenHistory) -> TopK:
-        """Continue rows, and score the tokens after."""
-        if self.top_k_model is not None:
-            top = self.top_k_model.step_top_k(parents, tokens, self.k)
-            return self.constraints.filter_top_k(top, history, self.width)
-        return self.score(self.model.step(parents, tokens), history)
+    def read(self, answer: Floats | TopK | None, history: TokenHistory) -> TopK:
+        """Score the tokens of the answer to a request."""
+        if isinstance(answer, TopK):
+            return self.constraints.filter_top_k(answer, history, self.width)
+        assert answer is not None
+        return self.score(answer, history)
 
     def score(self, logits: Floats, history: TokenHistory) -> TopK:
         """Score the tokens of ``logits`` (rows, vocab)."""
-        if self.needs_full_logits:
+        if self.top_k is None:
             scores = log_softmax(logits)
             self.constraints.apply(scores, history)
             return top_of_scores(scores, self.width)
-        return self.constraints.filter_top_k(top_of_logits(logits, self.k), history, self.width)
+        return self.constraints.filter_top_k(top_of_logits(logits, self.top_k), history, self.width)
 
 
 def select(top: TopK, totals: Doubles, prompts: Ids, width: int) -> Candidates:

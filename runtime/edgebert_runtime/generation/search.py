@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation.beam_search import beam_search
-from edgebert_runtime.generation.greedy_and_sampling import Step, collect, stream_steps
+from edgebert_runtime.generation.greedy_and_sampling import greedy_or_sampled
 from edgebert_runtime.generation.hypotheses import Hypothesis
 from edgebert_runtime.generation.options import Options
 from edgebert_runtime.generation.search_plan import SearchPlan
-from edgebert_runtime.generation.step_model import Floats, StepModel
+from edgebert_runtime.generation.step_model import (
+    Floats,
+    Search,
+    Step,
+    StepModel,
+    StepRequest,
+    TopK,
+    TopKStepModel,
+)
 from edgebert_runtime.generation.text_streamer import Decode
+from edgebert_runtime.generation.top_k import top_of_logits
 
 
 def search(
@@ -39,9 +48,13 @@ def search(
         return []
     check_keys(keys, prompts)
     plan = SearchPlan.of(logits, prompts, options, limit, decode is not None)
-    if options.mode == "beam":
-        return beam_search(model, logits, plan, decode)
-    return collect(stream_steps(model, logits, plan, keys or prompts, decode if options.stop else None), plan)
+    steps = drive(model, start_search(logits, plan, keys, decode if options.stop else None))
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            hypotheses: list[list[Hypothesis]] = end.value
+            return hypotheses
 
 
 def stream(
@@ -74,7 +87,40 @@ def stream(
         return iter(())
     check_keys(keys, prompts)
     plan = SearchPlan.of(logits, prompts, options, limit, decode is not None)
-    return stream_steps(model, logits, plan, keys or prompts, decode)
+    return drive(model, start_search(logits, plan, keys, decode))
+
+
+def start_search(
+    logits: Floats, plan: SearchPlan, keys: Sequence[Sequence[int]] | None, decode: Decode | None
+) -> Search:
+    """Return the search of a plan, from the ``logits`` (prompts, vocab) after its prompts.
+
+    Its steps have text if ``decode`` turns token ids into it. A beam search has no steps.
+    """
+    if plan.options.mode == "beam":
+        return beam_search(logits, plan, decode)
+    return greedy_or_sampled(logits, plan, keys or plan.prompts, decode)
+
+
+def drive(model: StepModel, search: Search) -> Generator[Step, None, list[list[Hypothesis]]]:
+    """Answer the requests of a search with a model; yield its steps, and return its hypotheses."""
+    top_k_model = model if isinstance(model, TopKStepModel) else None
+    answer: Floats | TopK | None = None
+    while True:
+        try:
+            event = search.send(answer)
+        except StopIteration as end:
+            hypotheses: list[list[Hypothesis]] = end.value
+            return hypotheses
+        if not isinstance(event, StepRequest):
+            answer = None
+            yield event
+        elif event.top_k is None:
+            answer = model.step(event.parents, event.tokens)
+        elif top_k_model is not None:
+            answer = top_k_model.step_top_k(event.parents, event.tokens, event.top_k)
+        else:  # a model that finds no top-k tokens itself
+            answer = top_of_logits(model.step(event.parents, event.tokens), event.top_k)
 
 
 def check_keys(keys: Sequence[Sequence[int]] | None, prompts: Sequence[Sequence[int]]) -> None:

@@ -1,13 +1,15 @@
-"""The step model of a search, and the token history of its rows."""
+"""Between a search and its model: what the search asks for, what it yields, and the token history of its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgebert_runtime.generation.hypotheses import FinishReason, Hypothesis
 
 Ids: TypeAlias = "NDArray[np.int64]"
 Floats: TypeAlias = "NDArray[np.float32]"
@@ -26,6 +28,39 @@ class TopK(NamedTuple):
 
     ids: Ids
     logprobs: Floats
+
+
+class StepRequest(NamedTuple):
+    """The next tokens of a search: row i continues row ``parents[i]`` with ``tokens[i]``, both (rows,).
+
+    ``top_k`` is the number of best tokens to answer with, None for full logits. The rows of the first request continue
+    the prompts. Rows that are no parent have ended.
+    """
+
+    parents: Ids
+    tokens: Ids
+    top_k: int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One new token of each running sequence.
+
+    ``rows`` (n,) are the numbers of the sequences, in rising order: ``num_return_sequences`` for each prompt.
+    ``tokens`` and ``logprobs`` (n,) are theirs. ``reasons`` say why they end, None if they go on. ``pieces`` are the
+    text that is final now. All pieces of a sequence join to its text.
+    """
+
+    rows: Ids
+    tokens: Ids
+    logprobs: Floats
+    reasons: tuple[FinishReason | None, ...]
+    pieces: tuple[str, ...]
+
+
+# A search yields requests, which are answered with logits (rows, vocab) or top-k tokens, and steps, which are not. It
+# returns the hypotheses of each prompt. Arrays that it is sent are only read, and only until its next request.
+Search: TypeAlias = "Generator[StepRequest | Step, Floats | TopK | None, list[list[Hypothesis]]]"
 
 
 class StepModel(Protocol):
