@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MEASURES = (
     ("fidelity", "correlation with float32 {correlation:.4f}"),
     ("fidelity", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
-    ("neighbours", "{nearest_neighbor_changes:.1%} of {texts} texts have a new nearest neighbor"),
+    ("neighbors", "{nearest_neighbor_changes:.1%} of {texts} texts have a new nearest neighbor"),
     (
         "top result",
         "the same in {top1_agreement:.1%} of the outputs of {texts} texts; all of it in {unflipped:.1%} of them",
@@ -113,16 +113,19 @@ def echo_verification(bundle: Bundle) -> None:
 
 def verified(figures: Mapping[str, Any]) -> list[Row]:
     """Return the results of ``edgebert verify``."""
+    from edgebert_exporters.fidelity.figures import Figure
+
     reference = figures.get("reference", {})
     rows = [("files", f"{figures['files']} files match the manifest")]
     if "golden_cosine" in figures:
-        text = f"cosine {figures['golden_cosine']:.4f} to the output that was stored when the bundle was made"
+        text = f"cosine {Figure(figures['golden_cosine']):.4f} to the output that was stored when the bundle was made"
         rows.append(("golden", text))
     if alone := figures.get("batch_invariance"):
         text = f"{alone['rows']} rows alone and in batches, off by {alone['max_difference']:.1e} at most"
         rows.append(("batching", text))
     if "cosine" in reference:
-        rows.append(("reference", f"{reference['batches']} batches, mean cosine {reference['cosine']:.4f} to PyTorch"))
+        cosine = f"mean cosine {Figure(reference['cosine']):.4f} to PyTorch"
+        rows.append(("reference", f"{reference['batches']} batches, {cosine}"))
     return rows + compared("reference", reference)
 
 
@@ -148,9 +151,12 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
 
 def measures(report: Mapping[str, Any]) -> list[Row]:
     """Return the measured fidelity of a quantized bundle."""
-    figures, rows = dict(report["fidelity"]), dict[str, str]()
+    from edgebert_exporters.fidelity.figures import Figure
+
+    rows = dict[str, str]()
+    figures = {name: Figure(value) if isinstance(value, float) else value for name, value in report["fidelity"].items()}
     if "flip_rate" in figures:
-        figures["unflipped"] = 1 - figures["flip_rate"]
+        figures["unflipped"] = Figure(1 - figures["flip_rate"])
     for label, text in MEASURES:
         if all(name in figures for _, name, _, _ in Formatter().parse(text) if name):
             rows.setdefault(label, text.format(**figures))
@@ -177,8 +183,10 @@ def sized(report: Mapping[str, Any]) -> list[Row]:
 
 def timed(report: Mapping[str, Any]) -> list[Row]:
     """Return the speeds before and after quantization, and advice."""
+    from edgebert_exporters.fidelity.figures import Figure
+
     rows = [
-        (row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({row['speedup']:.2f} x)")
+        (row["shape"], f"{row['before_ms']:.2f} ms -> {row['after_ms']:.2f} ms ({Figure(row['speedup']):.2f} x)")
         for row in report["speed"]
     ]
     return rows + ([("note", report["advice"])] if report.get("advice") else [])

@@ -22,7 +22,7 @@ def bundle(**fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("figures", "lines"),
     [
-        ({"nearest_neighbor_changes": 0.125}, ["neighbours  12.5% of 76 texts have a new nearest neighbor"]),
+        ({"nearest_neighbor_changes": 0.125}, ["neighbors  12.5% of 76 texts have a new nearest neighbor"]),
         (
             {"top1_agreement": 0.982, "kl_mean": 0.0000708},
             [
@@ -57,6 +57,19 @@ def test_one_number_a_text_agrees_by_its_correlation() -> None:
     rows = summary.measures({"fidelity": {**COMMON, "correlation": 0.993}, "batch_invariance": BATCHES})
     assert rows[0] == ("fidelity", "correlation with float32 0.9930")
     assert [label for label, _ in rows] == ["fidelity", "batches"]
+
+
+def test_figures_are_never_rounded_to_all_or_nothing() -> None:
+    fidelity = {"texts": 9, "cosine_mean": 0.999991, "cosine_min": 0.99996, "nearest_neighbor_changes": 0.0001}
+    lines = dict(summary.measures({"fidelity": fidelity}))
+    assert lines["fidelity"] == "cosine to float32 0.99999 on average, 0.99996 at least"
+    assert lines["neighbors"].startswith("0.01% of 9 texts")
+    lines = dict(summary.measures({"fidelity": {"token_agreement": 0.99996, "texts": 9, "top1_agreement": 1.0}}))
+    assert lines["generated"].startswith("99.996% of")
+    assert lines["top result"].startswith("the same in 100.0% of")
+    slower = [{"shape": "1 x 16", "before_ms": 2.0, "after_ms": 2.0, "speedup": 0.9996}]
+    assert summary.timed({"speed": slower}) == [("1 x 16", "2.00 ms -> 2.00 ms (0.9996 x)")]
+    assert dict(summary.verified({"files": 2, "golden_cosine": 0.99999}))["golden"].startswith("cosine 0.99999 to")
 
 
 def test_what_was_not_measured_is_left_out() -> None:

@@ -18,8 +18,8 @@ classify with one number
 ===========================  ===================================  ==============================
 
 ``cosine_mean`` is the headline metric; where there is a correlation, that is. Means over logits weigh each row by its
-norms: logits that are all close to zero may turn around without any harm. ``cosines`` is the distribution of the mean
-cosines of single texts.
+norms: logits that are all close to zero may turn around without any harm. ``cosines`` is the histogram of the mean
+cosines of single texts, and ``cosine_min`` its lower end.
 
 ``top1_agreement`` is the share of rows with the same best label or token, ``flip_rate`` that of texts with another one
 anywhere. ``perplexity_before`` and ``perplexity_after`` are those of the texts, and so is ``bits_per_byte``, where the
@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgebert_exporters.fidelity.histogram import Distribution
+from edgebert_exporters.fidelity.histogram import histogram
 from edgebert_exporters.fidelity.token_bytes import Counts
 from edgebert_exporters.inference.batch import Batch, Floats, row_outputs
 from edgebert_exporters.inference.graph_runner import bundle_signature, result_outputs
@@ -136,7 +136,7 @@ class Fidelity:
     multi_label: bool
     texts: int = 0
     flipped: int = 0
-    means: Distribution = field(default_factory=Distribution)
+    means: list[float] = field(default_factory=list)
     cosines: list[Doubles] = field(default_factory=list)
     weights: list[Doubles] = field(default_factory=list)
     same_best: list[npt.NDArray[np.bool_]] = field(default_factory=list)
@@ -155,7 +155,7 @@ class Fidelity:
         first = len(self.cosines)
         for start in range(0, len(old), ROWS_AT_ONCE):
             self.add_rows(old[start : start + ROWS_AT_ONCE], new[start : start + ROWS_AT_ONCE])
-        self.means.add(weighted(self.cosines[first:], self.weights[first:]))
+        self.means.append(weighted(self.cosines[first:], self.weights[first:]))
         self.flipped += not all(same.all() for same in self.same_best[first:])
 
     def add_rows(self, old: Floats, new: Floats) -> None:
@@ -174,8 +174,8 @@ class Fidelity:
         figures: dict[str, Any] = {
             "texts": self.texts,
             "cosine_mean": weighted(self.cosines, self.weights),
-            "cosine_min": float(np.concatenate(self.cosines).min()),
-            "cosines": self.means.histogram(),
+            "cosine_min": min(self.means),
+            "cosines": histogram(self.means),
         }
         if not self.vectors:
             return figures | {

@@ -125,7 +125,7 @@ def verdict(report: dict[str, Any]) -> list[Row]:
 
 def compare_with_limit(value: float, limit: float, passed: bool, how: str) -> str:
     """Return a value with its limit, and whether it passed."""
-    return f"{told_apart(value, limit, 4, 'g')}, {how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
+    return f"{told_apart(value, limit, style='g')}, {how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
 
 
 def drawings(report: dict[str, Any]) -> Iterable[str]:

@@ -53,7 +53,7 @@ class Gates:
             )
         taken = slowdown(report)
         if self.max_slowdown is not None and not taken <= self.max_slowdown:
-            text = told_apart(taken, self.max_slowdown, 2)
+            text = told_apart(taken, self.max_slowdown, digits=2)
             raise QuantizationError(
                 f"the quantized model takes {text} times the time of float32, more than {self.max_slowdown}",
                 hint=f"{remedy(report)}, or raise {{max_slowdown}}",
