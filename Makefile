@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check style format build clean
+.PHONY: demo test check docs style format build clean
 
 demo: $(VENV)/.demo  ## export, verify, quantize and search with the real MiniLM
 	@$(BIN)/python samples/demo.py
@@ -17,6 +17,9 @@ check: $(VENV)/.dev  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs  ## the site of the documentation in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 style: $(VENV)/.dev  ## the figures of layout and language, each beside its limit
 	@$(BIN)/python -m tests.support.style
 
@@ -28,7 +31,7 @@ build: $(VENV)/.dev  ## sdist and wheel in dist/
 	$(BIN)/python -m build --quiet --outdir dist .
 
 clean:
-	rm -rf $(VENV) dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/.pip: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgebert needs Python 3.10 or newer, this is " + sys.version)'
@@ -43,4 +46,8 @@ $(VENV)/.demo: $(VENV)/.pip pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.demo
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.pip pyproject.toml
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --group docs
 	@touch $@

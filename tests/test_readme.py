@@ -19,7 +19,12 @@ MOST_LINES = 150
 # A screen: install, five commands with their output and five lines of Python stand on the first one.
 SCREEN = 45
 # What these targets of make run at the end. The demonstration runs here; this test is a part of the other two.
-MAKE = {"make demo": "samples/demo.py", "make test": "-m pytest -n auto --dist loadfile", "make check": "lint-imports"}
+MAKE = {
+    "make demo": "samples/demo.py",
+    "make test": "-m pytest -n auto --dist loadfile",
+    "make check": "lint-imports",
+    "make docs": "mkdocs build --quiet",
+}
 
 
 @pytest.fixture(scope="module")
