@@ -92,8 +92,12 @@ def cached_attention(qkv: Tensor, mask: Tensor, past: Cache, num_heads: int, sca
     For ``cpu`` the cache is one buffer of total columns or more. It holds the tokens of each row from the left, without
     gaps, and the kernel writes the new ones behind them, where the number of true columns says. New tokens may thus be
     padded on the right, and only while the cache is empty.
+
+    A cache may be wider than a head: the numbers behind that of its own are zeros.
     """
-    batch = mask.shape[0]
+    batch, head_dim = mask.shape[0], qkv.shape[-1] // 3 // num_heads
+    padding = past[0].shape[-1] - head_dim
+    qkv = pad_heads(qkv, head_dim, padding)
     if _target.get() == "cpu":
         packed = qkv.reshape(batch, -1, qkv.shape[-1])
         lengths = mask.sum(1).to(torch.int32)  # (batch,)
@@ -106,10 +110,23 @@ def cached_attention(qkv: Tensor, mask: Tensor, past: Cache, num_heads: int, sca
             shapes=((*packed.shape[:2], packed.shape[-1] // 3), past[0].shape, past[1].shape),
             version=1,
         )
-        return context.flatten(0, 1), (keys, values)
-    query, key, value = split_heads(qkv, batch, num_heads)
-    key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-    return scaled_dot_product(query, key, value, mask, True, scale), (key, value)
+        context = context.flatten(0, 1)
+    else:
+        query, key, value = split_heads(qkv, batch, num_heads)
+        keys, values = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
+        context = scaled_dot_product(query, keys, values, mask, True, scale)
+    return pad_heads(context, head_dim + padding, -padding), (keys, values)
+
+
+def pad_heads(x: Tensor, head_dim: int, padding: int) -> Tensor:
+    """Widen each head of ``x`` (tokens, heads * ``head_dim``) by ``padding`` zeros; a negative one takes them away.
+
+    Zeros add nothing to a product of queries and keys, and give values of zero.
+    """
+    if not padding:
+        return x
+    heads = x.reshape(-1, x.shape[-1] // head_dim, head_dim)
+    return functional.pad(heads, (0, padding)).flatten(1) if padding > 0 else heads[..., :padding].flatten(1)
 
 
 def step_attention(

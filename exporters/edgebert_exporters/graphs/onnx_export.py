@@ -15,6 +15,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert.models.operators import rendering
 from edgebert_exporters.graphs.graph_editor import GraphEditor
+from edgebert_exporters.graphs.kernel_check import kernel_problems
 from edgebert_exporters.graphs.signatures import Signature, arguments, past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.errors import ExportError
@@ -66,6 +67,12 @@ def render(module: torch.nn.Module, signature: Signature, target: str) -> ir.Mod
     check_signature(model, signature)
     if target == "portable":
         check_portable(model)
+    if problems := kernel_problems(model):
+        raise ExportError(
+            f"ONNX Runtime has no kernel for this graph: {'; '.join(problems)}",
+            hint="use {target}",
+            options={"target": "portable"},
+        )
     return model
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from edgebert.models.kernel_limits import padded_head_dim
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import PAST, PRESENT
 from edgebert_runtime.decoders.seq2seq_signature import CROSS, TABLE
@@ -14,6 +16,7 @@ from edgebert_runtime.task_specs import TASKS, WIDTH
 if TYPE_CHECKING:
     from edgebert.models.seq2seq.config import Seq2SeqConfig  # which imports torch
 
+log = logging.getLogger("edgebert")
 T = TypeVar("T")
 
 
@@ -73,11 +76,14 @@ def decoder_signature(target: str, vocab_size: int, layers: int, heads: int, hea
         buffer. The tokens of a row lie in it without gaps from the start: a new token goes behind the last one,
         whatever its column. Three kinds of calls are possible: prompts without a past, padded on the right, each with
         one token at least; one new token per row after pasts of any lengths; several new tokens, none of them padding,
-        for a batch of one row.
+        for a batch of one row. Heads have the width that the kernel takes, zeros behind their own.
     """
     total, old, new = "total_sequence", "past_sequence", "total_sequence"
     if target == "cpu":
         old = new = "max_sequence"
+        if (padded := padded_head_dim(head_dim)) != head_dim:
+            log.info("heads %d wide are padded to %d with zeros, as GroupQueryAttention wants", head_dim, padded)
+        head_dim = padded
     names = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
     shape: tuple[tuple[int | str, ...], ...] = ((*TEXTS, heads, old, head_dim), (*TEXTS, heads, new, head_dim))
     inputs = (ENCODER_INPUTS[0], TensorSpec("attention_mask", "int64", (*TEXTS, total)), *CHOSEN_INPUTS, *BEST_INPUTS)

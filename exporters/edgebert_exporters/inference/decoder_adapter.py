@@ -16,6 +16,7 @@ import numpy.typing as npt
 from edgebert_exporters.graphs.signatures import past_of
 from edgebert_runtime.bundle.manifest import TensorSpec
 from edgebert_runtime.decoders.causal_signature import LOGITS, PAST, PRESENT, TOP
+from edgebert_runtime.session.error_messages import explain_run
 from edgebert_runtime.session.session import Runnable, import_onnxruntime
 
 Array = npt.NDArray[Any]
@@ -42,7 +43,7 @@ class ColumnCacheAdapter:
         if not self.in_place:
             return list(self.session.run(output_names, feeds))
         binding, others, caches = self.bind(feeds, output_names)
-        self.inner.run_with_iobinding(binding)
+        self.run_bound(binding)
         outputs = {name: value.numpy() for name, value in zip(others, binding.get_outputs(), strict=False)}
         for name, value in caches.items():
             outputs[name] = spread(value.numpy(), feeds["attention_mask"])
@@ -54,7 +55,18 @@ class ColumnCacheAdapter:
         if not self.in_place:
             return lambda: self.session.run(None, feeds)
         binding, _, _ = self.bind(feeds, None)
-        return lambda: self.inner.run_with_iobinding(binding)
+        return lambda: self.run_bound(binding)
+
+    def run_bound(self, binding: Any) -> None:
+        """Run the graph on bound arrays.
+
+        Raises:
+            EdgebertError: if ONNX Runtime fails.
+        """
+        try:
+            self.inner.run_with_iobinding(binding)
+        except Exception as error:  # its exceptions share no base class but this
+            raise explain_run(error) from error
 
     @property
     def inner(self) -> Any:

@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from edgebert.models.kernel_limits import KERNELS
 from edgebert_exporters.quantization.weight_discovery import Floats
 
 Integers = npt.NDArray[np.uint8]
 
 # The block sizes of the kernel, and the default for each number of bits.
-BLOCK_SIZES = (16, 32, 64, 128, 256)
+BLOCK_SIZES = KERNELS["MatMulNBits"].choices["block_size"]
 DEFAULT_BLOCK = {8: 128, 4: 64}
 # Clipping the largest of 4-bit weights gives the others finer steps. Candidates, in shares of the scale that just
 # reaches the largest weight:

@@ -16,6 +16,7 @@ from edgebert_exporters.inference.decoder_adapter import ColumnCacheAdapter
 from edgebert_exporters.inference.graph_runner import open_graphs
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.quantization.weight_discovery import Floats
+from edgebert_runtime.session.error_messages import explain_open, explain_run
 from edgebert_runtime.session.session import Runnable, import_onnxruntime, open_session
 
 
@@ -68,11 +69,17 @@ class InMemorySession:
         options.log_severity_level = 3
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         data = ir.to_proto(model).SerializeToString()
-        self.inner = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        try:
+            self.inner = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its exceptions share no base class but this
+            raise explain_open(folder, error) from error
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
         """Compute the outputs called ``output_names``, all if None."""
-        return list(self.inner.run(output_names, feeds))
+        try:
+            return list(self.inner.run(output_names, feeds))
+        except Exception as error:
+            raise explain_run(error) from error
 
 
 def open_models(models: Mapping[str, ir.Model], source: OpenedBundle) -> Runnable:
@@ -93,12 +100,13 @@ class ObservedSession:
         observed = model.clone()
         values = {value.name: value for node in observed.graph for value in node.outputs}
         observed.graph.outputs.extend(values[name] for name in observers)
-        self.inner = InMemorySession(observed, folder).inner
+        self.session = InMemorySession(observed, folder)
+        self.inner = self.session.inner
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
         """Compute the outputs called ``output_names``, all if None, and observe the activations."""
         names = list(output_names or self.outputs)
-        outputs = self.inner.run([*names, *self.values], feeds)
+        outputs = self.session.run([*names, *self.values], feeds)
         self.observe(outputs[len(names) :], feeds)
         return list(outputs[: len(names)])
 

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from edgebert.models.kernel_limits import KERNELS
 from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
 from edgebert_exporters.quantization.blockwise import Blocks, quantize_blocks
 from edgebert_exporters.quantization.int8_per_channel import activation_quantization, insert_qgemm, to_int8
 from edgebert_exporters.quantization.weight_discovery import Floats, Linear, Lookup, Weight
 
 # The largest and the smallest block of a row; the kernels take powers of two only.
-EMBEDDING_BLOCK, MIN_EMBEDDING_BLOCK = 128, 16
+EMBEDDING_BLOCK, MIN_EMBEDDING_BLOCK = 128, min(KERNELS["GatherBlockQuantized"].choices["block_size"])
 
 
 def embedding_block(dim: int, most: int = EMBEDDING_BLOCK) -> int | None:

@@ -35,7 +35,7 @@ HALF = frozenset(
 )
 # Operators that compute in float16 unless one of their computed inputs is float32.
 FOLLOWING = frozenset(
-    "Add Concat Expand Gather GatherND Identity MatMul Mul Reshape Shape Slice Split Squeeze Sub Transpose "
+    "Add Concat Expand Gather GatherND Identity MatMul Mul Pad Reshape Shape Slice Split Squeeze Sub Transpose "
     "Unsqueeze".split()
 )
 # Operators between queries and keys and their Softmax.

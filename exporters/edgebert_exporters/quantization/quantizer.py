@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from edgebert_exporters.graphs.graph_editor import CONTRIB, GraphEditor
+from edgebert_exporters.graphs.kernel_check import kernel_problems
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, to_batches
 from edgebert_exporters.progress import Progress
@@ -29,6 +30,7 @@ from edgebert_exporters.quantization.schemes import FLOAT16, Scheme, WeightForma
 from edgebert_exporters.quantization.static_qdq import quantize_static, quantize_static_embedding, static_factor
 from edgebert_exporters.quantization.weight_discovery import Weight
 from edgebert_exporters.quantization.weight_selection import Plan, make_plans
+from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.task_specs import TASKS
 
 Formats = Mapping[str, WeightFormat]
@@ -82,6 +84,9 @@ class Quantizer:
         """Return quantized copies of the graphs, and the plan of all.
 
         Weights have the format of the scheme. With ``formats``, by weight name, only these are quantized, to these.
+
+        Raises:
+            QuantizationError: if no kernel of ONNX Runtime runs the result.
         """
         models = {graph: model.clone() for graph, model in self.source.graphs.items()}
         plans = self.plan(models)
@@ -103,6 +108,8 @@ class Quantizer:
             RemoveUnusedNodesPass()(model)
             if all(node.domain != CONTRIB for node in model.graph):  # portable graphs stay portable
                 model.opset_imports.pop(CONTRIB)
+            if problems := kernel_problems(model):
+                raise QuantizationError(f"ONNX Runtime has no kernel for the result: {'; '.join(problems)}")
         return models, Plan.merged(list(plans.values()))
 
     def quantize_linears(self, editor: GraphEditor, graph: str, weight: Weight, weight_format: WeightFormat) -> None:
