@@ -19,11 +19,13 @@ from edgebert.checkpoints.config.model_factory import Config, Reference
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
 from edgebert.checkpoints.folder import CheckpointFolder, one_line, some
-from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments, read_task, with_tensors
+from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments, read_task
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
 from edgebert.checkpoints.tokenizers.translation import read_tokenizers
 from edgebert.checkpoints.weights.name_mapping import canonical
-from edgebert.checkpoints.weights.weight_loader import Model, WeightFiles, find_weights, fit, load
+from edgebert.checkpoints.weights.shared_tables import share_tables
+from edgebert.checkpoints.weights.weight_files import WeightFiles, find_weights
+from edgebert.checkpoints.weights.weight_loader import Model, fit, load
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.config import Seq2SeqConfig
@@ -134,7 +136,8 @@ def open_checkpoint(
     sentence = attempt(problems, read_sentence_modules, files, dim) or SentenceModules()
     task_head, ignored = None, None
     if config and weights:
-        config = with_tensors(config, weights)
+        shared = attempt(problems, share_tables, files, config, weights)
+        config, weights = shared or (config, weights)
         task_head = attempt(
             problems, read_task, config, weights, sentence.pooling is not None, task, problem_type, labels
         )

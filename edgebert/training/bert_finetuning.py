@@ -31,7 +31,8 @@ from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.heads.head_detection import head_config
-from edgebert.checkpoints.weights.weight_loader import by_canonical, open_file, read, shape_error
+from edgebert.checkpoints.weights.weight_files import open_file, read
+from edgebert.checkpoints.weights.weight_loader import by_canonical, shape_error
 from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.model import Bert
 from edgebert.training.examples import IGNORED, Batch, Example, reader, same_length

@@ -30,11 +30,20 @@ LOOKALIKES = ("tie_encoder_decoder",)  # is_encoder_decoder
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model that config.json describes, and everything that stands there."""
+    """The model that config.json describes, and everything that stands there.
+
+    ``tied_head`` says whether the head over the vocabulary is the token embedding.
+    """
 
     model_type: str
     model: Config
     data: dict[str, Any] = field(repr=False)
+    tied_head: bool = True
+
+    @property
+    def shares_vocabulary(self) -> bool:
+        """Whether source and target of an encoder-decoder have one vocabulary."""
+        return self.data.get("share_encoder_decoder_embeddings") is not False
 
     @property
     def architecture(self) -> str | None:
@@ -62,10 +71,13 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
         raise ConfigError("; ".join([*problems, f"{NAME}: {fault}, supported: {', '.join(MODEL_TYPES)}{hint}"]))
     kind = MODEL_TYPES[name]
     problems += required_problems(data, kind.required) + probability_problems(data) + misspelt_keys(data, kind)
+    tied = data.get("tie_word_embeddings", True)
+    if type(tied) is not bool:
+        problems.append(f"{NAME}: tie_word_embeddings={tied!r:.60} is neither true nor false")
     config = build_config(name, data, problems)
     if config is None or problems:
         raise ConfigError("; ".join(problems))
-    return ModelConfig(name, config, data)
+    return ModelConfig(name, config, data, tied)
 
 
 def misspelt_keys(data: dict[str, Any], kind: ModelType) -> list[str]:

@@ -29,12 +29,12 @@ from edgebert.checkpoints.heads.labels import (
     read_labels,
     read_problem_type,
 )
-from edgebert.checkpoints.weights.weight_loader import WeightFiles, by_canonical
+from edgebert.checkpoints.weights.weight_files import WeightFiles
+from edgebert.checkpoints.weights.weight_loader import by_canonical
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import BertConfig
 from edgebert.models.checkpoint_tables import HIDDEN_ACT, HeadNames
 from edgebert.models.elmo.model import ElmoConfig
-from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, ConfigError
 from edgebert_runtime.task_specs import TASKS
 
@@ -65,11 +65,6 @@ class Candidates:
         shapes = {plain: weights.tensors[name].shape for plain, name in by_canonical(weights, model.model_type).items()}
         return cls(model, {plain: shape[0] if shape else 0 for plain, shape in shapes.items()})
 
-    @property
-    def tied(self) -> bool:
-        """Whether vocabulary layers are tied to the token embedding."""
-        return self.model.data.get("tie_word_embeddings") is not False
-
     def heads(self, task: str) -> tuple[HeadNames, ...]:
         """Return the possible heads of a task, biases in order."""
         mean = self.model.data.get("classifier_pooling") == "mean"
@@ -81,17 +76,23 @@ class Candidates:
         return tuple(dataclasses.replace(head, biases=self.biases(head)) for head in heads)
 
     def biases(self, head: HeadNames) -> tuple[str, ...]:
-        """Put the name of the bias in use first.
+        """Return the names of the bias, the layer's own first where it has one."""
+        own = f"{head.out}.bias"
+        return (own, *head.biases) if own in self.rows else head.biases
 
-        An untied layer prefers its own bias.
-        """
-        order = head.biases if self.tied else head.biases[::-1]
-        return tuple(sorted(order, key=lambda name: name not in self.rows))
+    def bias_notes(self, head: HeadNames) -> tuple[str, ...]:
+        """Note a bias that transformers does not read, its own name for it being another."""
+        own = f"{head.out}.bias"
+        if not head.vocabulary or not head.bias or self.model.data.get("tie_word_embeddings") is not False:
+            return ()
+        if own in self.rows:
+            return ()
+        return (f"{own} is missing: took {head.biases[0]}, as transformers 4 does; transformers 5 takes zeros",)
 
     def missing(self, head: HeadNames) -> list[str]:
         """Return the tensors of a head that are not there."""
         names = [f"{module}.{leaf}" for module in (head.dense, head.norm) if module for leaf in ("weight", "bias")]
-        names += [] if head.vocabulary and self.tied else [f"{head.out}.weight"]
+        names += [] if head.vocabulary and self.model.tied_head else [f"{head.out}.weight"]
         names += [] if not head.bias else [head.biases[0] if head.vocabulary else f"{head.out}.bias"]
         return [name for name in names if name not in self.rows]
 
@@ -165,7 +166,7 @@ def read_task(
     names = find_head(there, chosen)
     if not TASKS[chosen].own_head:
         return TaskHead(chosen)  # the head is a part of the model
-    config = head_config(names, model.model, there.outputs(names), there.tied)
+    config = head_config(names, model.model, there.outputs(names), model.tied_head)
     label_names, notes = read_labels(model.data, chosen, config, labels)
     return TaskHead(
         task=chosen,
@@ -174,23 +175,8 @@ def read_task(
         labels=label_names,
         problem_type=read_problem_type(model.data, config.num_outputs, problem_type) if chosen == "classify" else "",
         activation=read_activation(model.data, config.num_outputs) if chosen == "rerank" else "",
-        notes=notes,
+        notes=notes + there.bias_notes(names),
     )
-
-
-def with_tensors(model: ModelConfig, weights: WeightFiles) -> ModelConfig:
-    """Complete the configuration of an encoder-decoder from its tensors.
-
-    That is whether logits have a bias, and whether both sides have one table where the head has another: older files
-    that untie the head mean no more by it.
-    """
-    if not isinstance(config := model.model, Seq2SeqConfig):
-        return model
-    names = by_canonical(weights, model.model_type)
-    config = dataclasses.replace(config, output_bias="final_logits_bias" in names)
-    if not config.tied_head and "shared.weight" in names and "encoder.embed_tokens.weight" not in names:
-        config = dataclasses.replace(config, decoder_vocab_size=None)
-    return dataclasses.replace(model, model=config)
 
 
 def find_task(there: Candidates) -> str:

@@ -53,19 +53,11 @@ def published_names(
     return tuple(f"{source}.{leaf}".format(layer and layer.group()) for source in tensors[numberless(module)])
 
 
-def copies(config: Config) -> dict[str, str]:
-    """Return published tensors that may repeat one of ours.
-
-    They are the tables of embeddings under the names of all who use them, and sinusoids, which are constants.
-    """
-    if not isinstance(config, Seq2SeqConfig):
+def constants(config: Config) -> dict[str, str]:
+    """Return published tensors that may stand for our constants, which are sinusoidal positions."""
+    if not isinstance(config, Seq2SeqConfig) or config.positions != "sinusoidal":
         return {}
-    target = "token_embedding.weight" if config.decoder_vocab_size is None else "target_token_embedding.weight"
-    again = {"encoder.embed_tokens.weight": "token_embedding.weight", "decoder.embed_tokens.weight": target}
-    again |= {"lm_head.weight": target} if config.tied_head else {}
-    if config.positions == "sinusoidal":
-        again |= {f"{side}.embed_positions.weight": f"{side}.embeddings.sinusoids" for side in ("encoder", "decoder")}
-    return again
+    return {f"{side}.embed_positions.weight": f"{side}.embeddings.sinusoids" for side in ("encoder", "decoder")}
 
 
 def numberless(name: str) -> str:

@@ -36,8 +36,15 @@ TENSORS: dict[str, tuple[str, ...]] = {
     },
 }
 SEPARATE_TENSORS = {**TENSORS, "token_embedding": ("encoder.embed_tokens",)}
-# A table that is saved along where each side has its own, and what BART had before.
-BUFFERS = ("shared.weight", "encoder.version", "decoder.version")
+# The tables of embeddings, of which those are used that differ, and what BART had before.
+BUFFERS = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+    "encoder.version",
+    "decoder.version",
+)
 
 FIELDS: dict[str, str] = {
     "vocab_size": "vocab_size",
