@@ -41,7 +41,7 @@ BROKEN = {
         "exporters/edgebert_exporters/inference/batch.py",
         "import edgebert_exporters.fidelity.histogram",
     ),
-    "the runtime: tasks use decoders, which use generation and sessions, which use inputs and the bundle": (
+    "the runtime: serving above tasks, decoders, generation and sessions, inputs and the bundle": (
         "runtime/edgebert_runtime/inputs/batching.py",
         "import edgebert_runtime.generation.options",
     ),

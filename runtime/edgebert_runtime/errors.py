@@ -15,6 +15,8 @@
     ├── ExportError             a graph or a bundle that could not be made
     │   └── ParityError         a graph that does not compute what the reference computes
     ├── QuantizationError       nothing to quantize, or a result below a threshold
+    ├── QueueFullError          too much work waits already; it says when to come back
+    ├── DeadlineError           a request took longer than it was given
     └── ForkError               an engine used in a process forked after it was loaded
 
 ``except EdgebertError`` catches them all. A message is one line: the problem, the value, the place and the remedy.
@@ -158,6 +160,18 @@ class ParityError(ExportError):
 
 class QuantizationError(EdgebertError):
     """Nothing could be quantized, or the result falls short of what was asked for."""
+
+
+class QueueFullError(EdgebertError):
+    """Too much work waits already. ``retry_after`` is in seconds."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message, hint=f"try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class DeadlineError(EdgebertError):
+    """A request took longer than it was given."""
 
 
 class ForkError(EdgebertError):

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+import numpy as np
+
 from edgebert_runtime.decoders.causal_decoder import CausalDecoder, prefill
 from edgebert_runtime.decoders.causal_kv_cache import ConcatKVCache, InPlaceKVCache, KVCache
 from edgebert_runtime.decoders.causal_signature import PAST, CausalSignature
 from edgebert_runtime.decoders.kv_cache import Floats
 from edgebert_runtime.decoders.prompt_lookup import PromptLookupDecoder
 from edgebert_runtime.decoders.scoring import Scored, score_rows
-from edgebert_runtime.errors import InputError, LimitError
+from edgebert_runtime.decoders.slot_cache import SlotCache
+from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.generation import Options, StepModel, search, stream
+from edgebert_runtime.generation.search_plan import SearchPlan
 from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.task_specs import GENERATE
@@ -21,6 +25,7 @@ from edgebert_runtime.tasks.base.engine import Progress
 from edgebert_runtime.tasks.base.text_engine import (
     Generation,
     GenerationOptions,
+    PreparedPrompt,
     Several,
     TextGenerationEngine,
     check_stream,
@@ -174,6 +179,37 @@ class Generator(TextGenerationEngine):
         checked = self._read_options(encoding_errors, None, dict(options))
         check_stream(checked)
         return self._pieces(self._prompt(prompt, 0, prefix, encoding_errors), checked, prefix, prompt_lookup)
+
+    def prepare(
+        self,
+        prompt: Item,
+        *,
+        num_return_sequences: int | None = None,
+        encoding_errors: Errors = "strict",
+        **options: Unpack[GenerationOptions],
+    ) -> PreparedPrompt:
+        """Check a prompt and its options for :class:`~edgebert_runtime.serving.scheduler.Scheduler`.
+
+        Raises:
+            InputError: naming the prompt or option that cannot be used.
+            LimitError: for a prompt that leaves no room.
+        """
+        checked = self._read_options(encoding_errors, num_return_sequences, dict(options))
+        ids = self._prompt(prompt, 0, None, encoding_errors).ids
+        logits = np.empty((1, self._graph.vocab_size), np.float32)  # only its shape is read
+        plan = SearchPlan.of(logits, [ids], checked, self.max_tokens, decode=True)
+        rows = max(checked.num_beams, checked.num_return_sequences)
+        return PreparedPrompt(ids, checked, plan, rows, self._final_length(len(ids), checked), self._decode)
+
+    def slot_cache(self, slots: int) -> SlotCache:
+        """Return an empty KV cache whose rows join and leave between steps.
+
+        Raises:
+            BundleError: if the bundle's graph does not keep its KV cache in place.
+        """
+        if not self._graph.in_place:
+            raise BundleError(f"{self.bundle.path} copies its KV cache at each step; export it with the target cpu")
+        return SlotCache(self._graph, self._session, slots, self.max_tokens)
 
     def prefix(self, text: Item, *, encoding_errors: Errors = "strict") -> Prefix:
         """Compute the beginning that several prompts share, for ``generate(..., prefix=...)``.

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
+from edgebert_runtime.generation.search_plan import SearchPlan
 from edgebert_runtime.inputs.tokenizer import Tokenizer
 from edgebert_runtime.inputs.validation import Errors, check_choice
 from edgebert_runtime.tasks.base.engine import Engine
@@ -65,6 +66,22 @@ class Generation:
     finish_reason: FinishReason
 
 
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """A prompt to continue with options of its own: its tokens, and the plan of its search.
+
+    It takes ``rows`` rows of the KV cache, each of ``final_length`` tokens at most. ``decode`` turns new tokens into
+    text.
+    """
+
+    ids: list[int]
+    options: Options
+    plan: SearchPlan
+    rows: int
+    final_length: int
+    decode: Callable[[Sequence[int]], str]
+
+
 class TextGenerationEngine(Engine):
     """An engine that generates text token by token.
 
@@ -101,6 +118,10 @@ class TextGenerationEngine(Engine):
         if count is not None:
             options = {**options, "num_return_sequences": count}
         return Options.read({**defaults, **own}, **options)
+
+    def results(self, prompt: PreparedPrompt, hypotheses: Sequence[Hypothesis]) -> list[Generation]:
+        """Return the results of a prepared prompt."""
+        return [self._generation(hypothesis, prompt.options) for hypothesis in hypotheses]
 
     def _target_tokenizer(self) -> Tokenizer:
         """Return the tokenizer of generated text."""
