@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ SCHEMES: tuple[dict[str, Any], ...] = (
 )
 
 
-def node_model(operator: str, inputs: list[Array | None], outputs: int, **attributes: Any) -> ir.Model:
+def node_model(operator: str, inputs: Sequence[Array | None], outputs: int, **attributes: Any) -> ir.Model:
     """Return a graph of one node, all of whose inputs are constants."""
-    values = []
+    values: list[ir.Value | None] = []
     for number, array in enumerate(inputs):
         if array is not None:
             tensor = ir.tensor(array, name=f"input{number}")
@@ -75,7 +75,8 @@ def runs(model: ir.Model) -> bool:
 def grouped_query_attention(head_dim: int) -> ir.Model:
     """Return a prompt of three tokens, two heads."""
     packed, cache = np.ones((1, 3, 6 * head_dim), np.float32), np.zeros((1, 2, 4, head_dim), np.float32)
-    inputs = [packed, None, None, cache, cache, np.array([2], np.int32), np.array(3, np.int32)]
+    past, total = np.array([2], np.int32), np.array(3, np.int32)
+    inputs: list[Array | None] = [packed, None, None, cache, cache, past, total]
     return node_model("GroupQueryAttention", inputs, 3, num_heads=2, kv_num_heads=2, do_rotary=0)
 
 
@@ -164,10 +165,12 @@ def test_generation_with_padded_heads_equals_that_of_the_standard_operators(once
     widths = [engine.bundle.graph("model").inputs[-1].shape[-1] for engine in engines]
     assert widths == [8, 5]
     prompts = [[5, 6, 7, 8], [9], [3, 3, 4]]
-    for options in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 1, "top_k": 5}):
-        padded, plain = (engine.generate(prompts, max_new_tokens=9, **options) for engine in engines)
-        assert [one.tokens for one in padded] == [one.tokens for one in plain]
-        np.testing.assert_allclose([g.score for g in padded], [g.score for g in plain], atol=1e-4)
+    searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"do_sample": True, "seed": 1, "top_k": 5}]
+    for options in searches:
+        padded, plain = (engine.generate(prompts, **{"max_new_tokens": 9, **options}) for engine in engines)
+        assert [result.tokens for result in padded] == [result.tokens for result in plain]
+        scores, plain_scores = ([result.score for result in results] for results in (padded, plain))
+        np.testing.assert_allclose(scores, plain_scores, atol=1e-4)
     prefix = engines[0].prefix([5, 6])
     assert [p.tokens for p in engines[0].generate([[7, 8]], prefix=prefix, max_new_tokens=9)] == [
         p.tokens for p in engines[1].generate([[5, 6, 7, 8]], max_new_tokens=9)

@@ -104,11 +104,13 @@ def parse_device(device: str) -> tuple[str, int]:
     return match[1] or "cuda", int(match[2] or 0)
 
 
-def open_session(file: Path, *, device: str = "cpu", threads: int | None = None) -> Session:
+def open_session(
+    file: Path, *, device: str = "cpu", threads: int | None = None, cpu_only: DeviceError | None = None
+) -> Session:
     """Open a session over the ONNX model in ``file``.
 
     ``threads=None`` takes as many as affinity and control group allow. ``auto`` tries CUDA, and when that fails
-    logs why and runs on the CPU.
+    logs why and runs on the CPU. ``cpu_only`` is the reason that the model does not run on CUDA, if there is one.
 
     Raises:
         DeviceError: if the device cannot be had, onnxruntime is not installed, or memory runs out.
@@ -120,6 +122,8 @@ def open_session(file: Path, *, device: str = "cpu", threads: int | None = None)
     if kind == "cpu":
         return open_on_cpu(file, threads)
     try:
+        if cpu_only is not None:
+            raise cpu_only
         return open_on_cuda(file, index, threads)
     except DeviceError as error:
         if kind == "cuda":

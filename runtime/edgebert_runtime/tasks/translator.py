@@ -74,6 +74,7 @@ class Translator(TextGenerationEngine):
     tasks = (TRANSLATE,)
     _graphs = ("encoder", "decoder")
     _outputs = ()
+    _graph: Seq2SeqSignature
 
     def __init__(
         self,

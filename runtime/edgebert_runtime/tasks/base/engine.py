@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
-from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error, open_session, preload_imports
 from edgebert_runtime.tasks.base.text_encoder import TextEncoder
@@ -66,7 +66,11 @@ class Engine:
         self._arguments = (device, threads)
         self._process = os.getpid()
         self._closed = False
-        opened = open_session(bundle.path / graph.file, device=device, threads=threads) if session is None else None
+        cpu_only, opened = self._cpu_only(), None
+        if session is None:
+            opened = open_session(bundle.path / graph.file, device=device, threads=threads, cpu_only=cpu_only)
+        elif cpu_only is not None and getattr(session, "device", "cpu") != "cpu":
+            raise cpu_only
         self._own_session = opened is None
         self._session: Runnable = opened or session or ClosedSession()
         self.device = opened.device if opened else "cpu"
@@ -130,6 +134,10 @@ class Engine:
         Raises:
             BundleError: if it does not fit the graph.
         """
+
+    def _cpu_only(self) -> DeviceError | None:
+        """Return the reason that the model does not run on CUDA, None if it does."""
+        return None
 
     def _load_tokenizer(self) -> Tokenizer:
         """Load the tokenizer of the texts that the model reads."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
-from edgebert_runtime.errors import InputError
+from edgebert_runtime.decoders.causal_signature import CausalSignature
+from edgebert_runtime.errors import DeviceError, InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.generation.search_plan import SearchPlan
 from edgebert_runtime.inputs.tokenizer import Tokenizer
@@ -89,6 +90,21 @@ class TextGenerationEngine(Engine):
     """
 
     decoding: dict[str, Any]
+    _graph: CausalSignature
+
+    def _cpu_only(self) -> DeviceError | None:
+        """Return the reason that the model does not run on CUDA.
+
+        ONNX Runtime copies bound inputs to a GPU when they are bound, not when a graph runs. A graph that writes its
+        KV cache in place stays bound from step to step, and would read the inputs of the first step for ever.
+        """
+        if not self._graph.in_place:
+            return None
+        return DeviceError(
+            f"{self.bundle.path} is a decoder that writes its KV cache in place, which gives wrong text on cuda",
+            hint="use {device}; on cuda run encoders, or a decoder exported with {target}, which is slow there",
+            options={"device": "cpu", "target": "portable"},
+        )
 
     def _read_settings(self) -> None:
         """Read the bundle's options."""
