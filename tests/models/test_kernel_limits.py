@@ -74,21 +74,27 @@ def runs(model: ir.Model) -> bool:
 
 def grouped_query_attention(head_dim: int) -> ir.Model:
     """Return a prompt of three tokens, two heads."""
-    packed, cache = np.ones((1, 3, 6 * head_dim), np.float32), np.zeros((1, 2, 4, head_dim), np.float32)
-    past, total = np.array([2], np.int32), np.array(3, np.int32)
+    packed: Array = np.ones((1, 3, 6 * head_dim), np.float32)
+    cache: Array = np.zeros((1, 2, 4, head_dim), np.float32)
+    past: Array = np.array([2], np.int32)
+    total: Array = np.array(3, np.int32)
     inputs: list[Array | None] = [packed, None, None, cache, cache, past, total]
     return node_model("GroupQueryAttention", inputs, 3, num_heads=2, kv_num_heads=2, do_rotary=0)
 
 
 def matmul_nbits(block: int) -> ir.Model:
     """Return a product with five inputs and three outputs."""
-    inputs = [np.ones((2, 5), np.float32), np.ones((3, 1, block), np.uint8), np.ones((3, 1), np.float32)]
+    inputs: list[Array | None] = [
+        np.ones((2, 5), np.float32),
+        np.ones((3, 1, block), np.uint8),
+        np.ones((3, 1), np.float32),
+    ]
     return node_model("MatMulNBits", inputs, 1, bits=8, block_size=block, K=5, N=3, accuracy_level=4)
 
 
 def gather_block_quantized(block: int) -> ir.Model:
     """Return a lookup in four rows of one block."""
-    inputs = [np.ones((4, block), np.uint8), np.array([[1]]), np.ones((4, 1), np.float32)]
+    inputs: list[Array | None] = [np.ones((4, block), np.uint8), np.array([[1]]), np.ones((4, 1), np.float32)]
     options = {"bits": 8, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
     return node_model("GatherBlockQuantized", inputs, 1, **options)
 
