@@ -6,6 +6,7 @@ once, before any weight is loaded.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from edgebert_runtime.task_specs import TASKS, canonical_task
 
 # What a bundle says of the languages of its model, under the names that read_tokenizers has for it.
 LANGUAGE_SETTINGS = ("languages", "language_style", "source_language", "target_language")
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +67,8 @@ class Checkpoint:
         target_tokenizer_json: Of translate: the tokenizer of the target, if it is another.
         settings: Of translate: the languages.
         ignored: The tensors that the task does not need.
-        notes: Remarks for the user, a line each.
+        notes: The differences from the reference, which is transformers or sentence-transformers on the same folder; a
+            line each, with file, key and value.
         weights: The tensors in the files.
         head_names: The published names of the head.
     """
@@ -170,18 +174,17 @@ def assemble(
 ) -> Checkpoint:
     """Put together what was read of a folder."""
     tokenizer, target = tokenizers.source, tokenizers.target
-    default, shortened = text_length(config.model, task_head.task, sentence, tokenizer)
+    default = text_length(config.model, task_head.task, sentence, tokenizer)
     notes = [
         *tokenizer.notes,
         *(target.notes if target else ()),
         *sentence.notes,
         *task_head.notes,
         *decoding[1],
-        *shortened,
     ]
     modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
     if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
-        notes.append(f"passed over heads that {task_head.task} does not use: {some(heads)}")
+        log.info("passed over heads that %s does not use: %s", task_head.task, some(heads))
     return Checkpoint(
         path=path,
         family=MODEL_TYPES[config.model_type].family,
@@ -263,17 +266,15 @@ def failure(folder: Path, problems: list[EdgebertError]) -> CheckpointError:
     return CheckpointError(one_line(f"{folder}: {text}"), options=options)
 
 
-def text_length(
-    config: Config, task: str, sentence: SentenceModules, tokenizer: TokenizerFile
-) -> tuple[int, list[str]]:
-    """Return the length that texts are truncated to, and notes.
+def text_length(config: Config, task: str, sentence: SentenceModules, tokenizer: TokenizerFile) -> int:
+    """Return the length that texts are truncated to.
 
     It is at most the number of positions. Prompts of generate have no other limit.
     """
     positions = config.max_tokens
     if task == "generate":
-        return positions, []
+        return positions
     length = sentence.max_seq_length or tokenizer.model_max_length or positions
-    if length <= positions:
-        return length, []
-    return positions, [f"texts are cut at {positions} tokens, the positions of the model, and not at {length}"]
+    if length > positions:  # the reference fails at a longer text
+        log.info("texts are cut at %d tokens, the positions of the model, and not at %d", positions, length)
+    return min(length, positions)

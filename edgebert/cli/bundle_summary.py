@@ -89,6 +89,11 @@ def tokens(task: str, limits: Limits) -> str:
     return f"up to {limits.max_tokens:,} a text; cut at {limits.default_tokens:,} unless asked otherwise"
 
 
+def notes(bundle: Bundle) -> list[Row]:
+    """Return the differences from the reference."""
+    return [("note", note) for note in bundle.manifest.notes]
+
+
 def settings(bundle: Bundle) -> list[Row]:
     """Return the settings of the engine: pooling, labels, languages and the like."""
     shown = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
@@ -126,7 +131,7 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
     if "cosine" in reference:
         cosine = f"mean cosine {Figure(reference['cosine']):.4f} to PyTorch"
         rows.append(("reference", f"{reference['batches']} batches, {cosine}"))
-    return rows + compared("reference", reference)
+    return rows + compared("reference", reference) + [("note", note) for note in figures.get("notes", ())]
 
 
 def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -88,14 +90,27 @@ class EchoHandler(logging.Handler):
             click.echo(f"edgebert: {record.levelname.lower()}: {one_line(record.getMessage())}", err=True)
 
 
+def show_warning(
+    show: Callable[..., None], message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any
+) -> None:
+    """Log a warning of ours in one line, and ``show`` any other."""
+    if category.__module__.partition(".")[0] in OURS:
+        logging.getLogger("edgebert").warning("%s", message)
+    else:
+        show(message, category, *args, **kwargs)
+
+
 @contextlib.contextmanager
 def log_to_stderr(ctx: click.Context) -> Iterator[None]:
     """Send log records and Python's warnings to standard error while the command runs."""
     handler, root = EchoHandler(ctx), logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(True)
+    warnings.showwarning = partial(show_warning, warnings.showwarning)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("always", category=UserWarning, module=r"edgebert\.cli\b")  # of a command's call
+            yield
     finally:
         logging.captureWarnings(False)
         root.removeHandler(handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from edgebert_exporters.graphs.onnx_export import TARGETS, render
 from edgebert_exporters.graphs.task_models import TaskModel, check_options, prepare
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.pytorch_reference import reference_of
-from edgebert_exporters.progress import Progress, silent
+from edgebert_exporters.progress import Progress, report_notes, silent
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.checks import check_reference
 from edgebert_exporters.verification.golden_sample import golden_sample
@@ -25,8 +24,6 @@ from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.task_specs import canonical_task
-
-log = logging.getLogger("edgebert")
 
 
 def export_checkpoint(
@@ -40,6 +37,7 @@ def export_checkpoint(
     problem_type: str | None = None,
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
+    strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -48,12 +46,14 @@ def export_checkpoint(
     Options that are left out come from the checkpoint: ``task``; for ``embed`` the ``pooling`` (``cls``, ``mean``,
     ``max``, ``last``) and ``normalize``; for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
     ``regression``); for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
-    tensors only, where there is no safetensors file. The bundle appears only after the real engine has given what
+    tensors only, where there is no safetensors file. A difference from transformers or sentence-transformers on the
+    same folder is a :class:`~edgebert_runtime.errors.ReferenceWarning` and a line of ``manifest.notes``; with
+    ``strict`` it is an error. The bundle appears only after the real engine has given what
     the PyTorch reference gives on every batch of the grid.
 
     Raises:
-        ExportError: if an option is unknown or does not belong to the task, the graph cannot be made, or the bundle
-            cannot be written.
+        ExportError: if an option is unknown or does not belong to the task, the graph cannot be made, the bundle
+            cannot be written, or ``strict`` meets a difference from the reference.
         ParityError: if the graph does not compute what the reference computes.
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
@@ -70,10 +70,11 @@ def export_checkpoint(
             checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels
         )
         check_options(opened.task, options)
-        for note in opened.notes:
-            log.info("%s: %s", checkpoint, note)
+        if strict and opened.notes:
+            raise differs(opened)
         model = prepare(opened, pooling, normalize, target)
         progress("read checkpoint", 1, 1)
+        report_notes(opened.notes)
         written = write_bundle(folder, opened, model, target, progress)
         verification = verify_export(written, model, progress)
         manifest = dataclasses.replace(written.manifest, verification=verification)
@@ -103,9 +104,21 @@ def write_bundle(folder: Path, checkpoint: Checkpoint, model: TaskModel, target:
         weights=Weights("fp32", bytes_of(graphs.values())),
         files=list_files(folder),
         decoding=checkpoint.decoding,
+        notes=checkpoint.notes,
     )
     write_manifest(folder, manifest)
     return Bundle.open(folder, verify="size")  # the hashes are of just now
+
+
+def differs(checkpoint: Checkpoint) -> ExportError:
+    """Return the error that lists the differences from the reference."""
+    count, notes = len(checkpoint.notes), checkpoint.notes
+    places = "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1)) if count > 1 else notes[0]
+    return ExportError(
+        f"{checkpoint.path} would give another result than its reference: {places}",
+        hint="change the files, or leave out {strict}",
+        options={"strict": True},
+    )
 
 
 def verify_export(bundle: Bundle, model: TaskModel, progress: Progress) -> dict[str, Any]:

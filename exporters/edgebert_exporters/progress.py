@@ -1,11 +1,20 @@
-"""Reports of progress: a step, how much of it is done, and how much there is."""
+"""Reports while a bundle is made: progress (a step, how much of it is done, and how much there is), and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+
+from edgebert_runtime.errors import ReferenceWarning
 
 Progress = Callable[[str, int, int], None]
 
 
 def silent(step: str, done: int, total: int) -> None:
     """Report progress to nobody."""
+
+
+def report_notes(notes: Sequence[str]) -> None:
+    """Warn of differences from the reference, in the name of the caller's caller."""
+    for note in notes:
+        warnings.warn(note, ReferenceWarning, stacklevel=3)

@@ -14,7 +14,7 @@ from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, l
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.inference.sample_texts import Sample, sample_rows
-from edgebert_exporters.progress import Progress, silent
+from edgebert_exporters.progress import Progress, report_notes, silent
 from edgebert_exporters.quantization.float16 import float16_signature
 from edgebert_exporters.quantization.mixed_precision import (
     check_max_loss,
@@ -92,6 +92,7 @@ def quantize_bundle(
         source.manifest.task, scheme, block_size, granularity, asymmetric, algorithm, calibration_method
     )
     check_source(source, scheme)
+    report_notes(source.manifest.notes)
     if mixed_precision is not None:
         check_max_loss(mixed_precision, scheme)
     default_fidelity = MIN_FIDELITY[scheme] if mixed_precision is None else 1 - mixed_precision

@@ -52,6 +52,8 @@ def verify_bundle(
     figures["batch_invariance"] = {"rows": alone.batches, "max_difference": alone.worst.relative}
     if exact and alone.worst.relative > TOLERANCE:
         raise ParityError(f"{alone.worst.where} differs by {alone.worst.relative:.1e} from what it gives in its batch")
+    if manifest.notes:
+        figures["notes"] = list(manifest.notes)
     if checkpoint is not None:
         figures["reference"] = compare_with_checkpoint(opened, Path(checkpoint), batches, allow_pickle, progress)
     return figures

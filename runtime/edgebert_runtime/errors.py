@@ -1,4 +1,4 @@
-"""Every error that edgebert raises on purpose.
+"""Every error that edgebert raises on purpose, and its warning.
 
 ::
 
@@ -18,6 +18,9 @@
     ├── QueueFullError          too much work waits already; it says when to come back
     ├── DeadlineError           a request took longer than it was given
     └── ForkError               an engine used in a process forked after it was loaded
+
+    UserWarning
+    └── ReferenceWarning        a difference of a bundle from its reference
 
 ``except EdgebertError`` catches them all. A message is one line: the problem, the value, the place and the remedy.
 
@@ -176,3 +179,7 @@ class DeadlineError(EdgebertError):
 
 class ForkError(EdgebertError):
     """An engine was used in a process forked after it was loaded."""
+
+
+class ReferenceWarning(UserWarning):
+    """A bundle gives another result than transformers or sentence-transformers on the same folder."""

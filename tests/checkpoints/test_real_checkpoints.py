@@ -80,8 +80,8 @@ def test_encoder_is_that_of_transformers(real: Real, name: str) -> None:
 
 # The task of each, its labels, and what its notes say. The residues of antiberty are upper-case letters.
 TASKS = {
-    "antiberty": ("fill-mask", (), ["took false as tokenizer.json has it", "cls.chain, cls.graft, cls.species"]),
-    "rxnfp-pretrained": ("fill-mask", (), ["cls.seq_relationship"]),
+    "antiberty": ("fill-mask", (), ["this bundle false, as tokenizer.json has it"]),
+    "rxnfp-pretrained": ("fill-mask", (), []),
     "rxnfp-ft": ("embed", (), []),
     "rxnfp-10k": ("classify", tuple(f"LABEL_{i}" for i in range(50)), ["id2label has 2 entries, the head has 50"]),
 }

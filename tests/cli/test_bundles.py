@@ -50,7 +50,7 @@ def test_export_hands_its_options_on(
     called_with = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
     names = ("task", "pooling", "normalize", "problem_type", "labels", "progress")
-    plain = {**dict.fromkeys(names), "target": "cpu", "allow_pickle": False, "force": False}
+    plain = {**dict.fromkeys(names), "target": "cpu", "strict": False, "allow_pickle": False, "force": False}
     assert called_with == {"args": (Path("c"), Path("b")), **plain}
     (tmp_path / "names.txt").write_text("good news\nbad news\n")
     options = [
@@ -61,6 +61,7 @@ def test_export_hands_its_options_on(
         "--labels",
         tmp_path / "names.txt",
         "--allow-pickle",
+        "--strict",
     ]
     assert run("export", "c", "b", *options).exit_code == 0
     expected = {
@@ -68,6 +69,7 @@ def test_export_hands_its_options_on(
         "problem_type": "multi_label",
         "labels": ["good news", "bad news"],
         "allow_pickle": True,
+        "strict": True,
     }
     assert called_with == {"args": (Path("c"), Path("b")), **plain, **expected}
 

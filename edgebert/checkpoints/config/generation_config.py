@@ -7,6 +7,8 @@ Options of :class:`edgebert_runtime.generation.options.Options` are read, under 
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Any
 
 from edgebert.checkpoints.config.config_reader import NAME, ModelConfig
@@ -16,6 +18,8 @@ from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import ConfigError, InputError
 from edgebert_runtime.generation.option_parsers import CHECKS
 from edgebert_runtime.generation.options import ENGINE_ONLY, Options
+
+log = logging.getLogger(__name__)
 
 GENERATION = "generation_config.json"
 
@@ -63,7 +67,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, Any], list[str]]:
     """Return the generation options of a checkpoint, and notes.
 
-    Ids of tokens that the model does not have are left out, with a note.
+    Ids of tokens that the model does not have are left out.
 
     Raises:
         CheckpointError: if generation_config.json cannot be read.
@@ -77,7 +81,7 @@ def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[st
     for name, (file, value) in options.items():
         allowed, beyond = known_ids(value, size) if name in IDS and name not in needed else (value, [])
         if beyond:
-            notes.append(f"{file}: left out {name}={some(beyond)}: the model has ids from 0 to {size - 1}")
+            log.info("%s: left out %s=%s: the model has ids from 0 to %d", file, name, some(beyond), size - 1)
         if allowed is None:
             continue
         decoding[name] = allowed
@@ -119,8 +123,11 @@ def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str
     source, settings, notes = NAME, data, []
     if folder.has(GENERATION):
         source, settings = GENERATION, folder.json(GENERATION)
-        if unknown := sorted(key for key, value in settings.items() if not passed_over(key, value)):
-            notes.append(f"{source}: passed over keys that change what transformers generates: {some(unknown)}")
+        notes = [
+            f"{source}: {key}={json.dumps(value):.60}: transformers follows it, this bundle does not"
+            for key, value in sorted(settings.items())
+            if not passed_over(key, value)
+        ]
     options = {name: (source, settings[key]) for key, name in KNOWN.items() if key in settings}
     options |= {name: (NAME, data[name]) for name in SPECIAL_IDS if name in data and name not in settings}
     return {name: (file, value) for name, (file, value) in options.items() if not silent(name, value)}, notes

@@ -50,9 +50,11 @@ def read_labels(
     sound = tuple(label for label in labels if isinstance(label, str) and label)
     if len(named) != count or len(sound) != count:
         fault = f"{len(named)} entries" if len(named) != count else "entries that do not name each"
-        return plain, (f"{NAME}: id2label has {fault}, the head has {count} outputs: took {some(plain, 2)}",)
+        missing = f"{NAME}: id2label has {fault}, the head has {count} outputs: transformers fails or lacks names"
+        return plain, (f"{missing}, this bundle has {some(plain, 2)}",)
     if repeated := sorted({label for label in sound if sound.count(label) > 1}):
-        return plain, (f"{NAME}: id2label gives {some(repeated)} to several outputs: took {some(plain, 2)}",)
+        several = f"{NAME}: id2label gives {some(repeated)} to several outputs: transformers names them so"
+        return plain, (f"{several}, this bundle has {some(plain, 2)}",)
     return sound, ()
 
 

@@ -12,6 +12,7 @@ An id that no tokenizer can give is refused, whichever file names it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,6 +22,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert_runtime.errors import TokenizerError
+
+log = logging.getLogger(__name__)
 
 SETTINGS = "tokenizer_config.json"
 SPECIALS = "special_tokens_map.json"
@@ -137,8 +140,8 @@ def read_id(value: Any, token: str, source: str) -> int:
     return value
 
 
-def add_tokens(tokenizer: Tokenizer, added: AddedTokens, vocab_size: int | None) -> list[str]:
-    """Add the declared tokens to a tokenizer, with their flags; return notes.
+def add_tokens(tokenizer: Tokenizer, added: AddedTokens, vocab_size: int | None) -> None:
+    """Add the declared tokens to a tokenizer, with their flags.
 
     A special token without an id that the model has no embedding of is left out.
     """
@@ -146,7 +149,6 @@ def add_tokens(tokenizer: Tokenizer, added: AddedTokens, vocab_size: int | None)
     for id, token in sorted(added.by_id.items()):
         if own.get(id) != token:
             tokenizer.add_tokens([token])
-    notes = []
     declared = {token.content for token in added.by_id.values()}
     declared_tokens = declared | {token.content for token in own.values()}
     for token in added.special:
@@ -154,10 +156,9 @@ def add_tokens(tokenizer: Tokenizer, added: AddedTokens, vocab_size: int | None)
         if content in declared_tokens and (content in declared or token not in added.flagged):
             continue
         if tokenizer.token_to_id(content) is None and vocab_size is not None and next_id(tokenizer) >= vocab_size:
-            notes.append(f"{SETTINGS}: left out {content!r:.60}, which the model has no embedding of")
+            log.info("%s: left out %.60r, which the model has no embedding of", SETTINGS, content)
         else:
             tokenizer.add_tokens([token])
-    return notes
 
 
 def next_id(tokenizer: Tokenizer) -> int:

@@ -7,6 +7,7 @@ pieces of both; with ``separate_vocabs`` those of targets are in ``target_vocab.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,8 @@ from edgebert.checkpoints.tokenizers.tokenizer_json import (
 from edgebert.checkpoints.tokenizers.vocab_files import check_pieces
 from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
 from edgebert_runtime.errors import TokenizerError
+
+log = logging.getLogger(__name__)
 
 SOURCE_PIECES, TARGET_PIECES, TARGET_VOCABULARY = "source.spm", "target.spm", "target_vocab.json"
 SPECIAL_TOKENS = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
@@ -49,7 +52,10 @@ def read_marian(
     source = marian_side(folder, settings, SOURCE_PIECES, PIECES, vocab_size)
     target = marian_side(folder, settings, TARGET_PIECES, targets, decoder_vocab_size or vocab_size)
     if settings.get("clean_up_tokenization_spaces") is True:
-        note = f"{SETTINGS}: clean_up_tokenization_spaces is not followed, spaces stay where the model puts them"
+        note = (
+            f"{SETTINGS}: clean_up_tokenization_spaces=true: transformers removes spaces before punctuation, "
+            "this bundle leaves them"
+        )
         source = replace(source, notes=(*source.notes, note))
     return source, None if target.text == source.text else target
 
@@ -76,8 +82,11 @@ def marian_side(
     )
     text = load_tokenizer(pieces, json.dumps(build_tokenizer(model, marian_vocabulary))).to_str()
     unknown = sum(piece.text not in ids for piece in model.pieces if piece.kind == NORMAL)
-    notes = [f"{unknown} of {len(model.pieces)} pieces of {pieces} are not in {vocabulary}: they are unknown"]
-    return TokenizerFile(text, longest_text(settings), None, tuple(notes) if unknown else ())
+    if unknown:
+        log.info(
+            "%d of %d pieces of %s are not in %s: they are unknown", unknown, len(model.pieces), pieces, vocabulary
+        )
+    return TokenizerFile(text, longest_text(settings), None, ())
 
 
 def by_id(ids: Mapping[str, int], name: str, vocab_size: int) -> list[str]:

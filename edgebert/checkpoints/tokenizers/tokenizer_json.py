@@ -7,6 +7,7 @@ RoBERTa and GPT-2. Whatever ids it can give are compared with the vocabulary of 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from edgebert.checkpoints.tokenizers.vocab_files import (
 )
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
+
+log = logging.getLogger(__name__)
 
 READY = "tokenizer.json"
 VOCABULARY = "vocab.txt"
@@ -113,14 +116,14 @@ def read_tokenizer(
     added = read_added_tokens(folder, usual)
     if spare_mask and vocab_size is not None and (dropped := drop_mask(data, vocab_size)):
         added.special = [token for token in added.special if token.content != dropped]
-        notes.append(f"{source}: left out {dropped}, which the model has no embedding of")
+        log.info("%s: left out %s, which the model has no embedding of", source, dropped)
     tokenizer = load_tokenizer(source, json.dumps(data))
-    notes += add_tokens(tokenizer, added, vocab_size)
+    add_tokens(tokenizer, added, vocab_size)
     problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
     if problems := [*(f"{source}: {problem}" for problem in problems), *id_problems(tokenizer, added)]:
         raise TokenizerError("; ".join(problems))
     if not plain and not tokenizer.num_special_tokens_to_add(False):
-        notes.append(f"{source} adds no special tokens to a text")
+        log.info("%s adds no special tokens to a text", source)
     mask = find_mask(tokenizer, settings)
     return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes))
 
@@ -179,11 +182,11 @@ def read_ready(folder: CheckpointFolder, settings: dict[str, Any], name: str) ->
         for key, ours in SWITCHES.items():
             if key in settings and settings[key] != normalizer.get(ours):
                 former = f"{name} has {ours}={normalizer.get(ours)}"
-                notes.append(f"{former}, {SETTINGS} has {key}={settings[key]} and is followed")
+                log.info("%s, %s has %s=%s and is followed", former, SETTINGS, key, settings[key])
                 normalizer[ours] = settings[key]
         if "do_lower_case" not in settings and normalizer.get("lowercase") is False:
             notes.append(
-                f"{SETTINGS} does not say do_lower_case; took false as {name} has it, where transformers 5 takes true"
+                f"{SETTINGS} does not say do_lower_case: transformers 5 takes true, this bundle false, as {name} has it"
             )
     return data, notes
 
@@ -209,8 +212,11 @@ def build_words(folder: CheckpointFolder, settings: dict[str, Any]) -> tuple[dic
     if "do_lower_case" not in settings:
         cased = has_upper_case(text)
         settings = {**settings, "do_lower_case": not cased}
-        reason = f"took false, since {VOCABULARY} has words in upper case; transformers takes true"
-        notes.append(f"{SETTINGS} does not say do_lower_case; {reason if cased else 'took true, as BERT does'}")
+        if cased:
+            reason = f"this bundle false, as {VOCABULARY} has words in upper case"
+            notes.append(f"{SETTINGS} does not say do_lower_case: transformers takes true, {reason}")
+        else:
+            log.info("%s does not say do_lower_case: took true, as BERT does", SETTINGS)
     return json.loads(build_wordpiece(text, settings).to_str()), notes
 
 

@@ -76,6 +76,12 @@ class TaskType(StringType):
     show_default="the checkpoint's",
     help="Tasks classify and tag: label names, UTF-8, one a line, in the order of the outputs.",
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Fail if the bundle is known to give another result than transformers or sentence-transformers; otherwise "
+    "each difference is a warning.",
+)
 @pickle_option
 @force_option
 @json_option
@@ -88,6 +94,7 @@ def export(
     normalize: bool | None,
     problem_type: str | None,
     labels: Path | None,
+    strict: bool,
     allow_pickle: bool,
     force: bool,
     as_json: bool,
@@ -116,6 +123,7 @@ def export(
             normalize=normalize,
             problem_type=problem_type,
             labels=None if labels is None else read_texts(labels, "labels"),
+            strict=strict,
             allow_pickle=allow_pickle,
             force=force,
             progress=progress,

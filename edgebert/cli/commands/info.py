@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from edgebert.cli.bundle_summary import as_dict, decoding, details, echo_report, echo_verification, headline, settings
+from edgebert.cli.bundle_summary import (
+    as_dict,
+    decoding,
+    details,
+    echo_report,
+    echo_verification,
+    headline,
+    notes,
+    settings,
+)
 from edgebert.cli.formatting import echo_json, echo_table, size
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, json_option
@@ -34,6 +43,7 @@ def info(bundle: Path, as_json: bool) -> None:
     echo_table([*headline(opened), *details(opened)])
     echo_table(settings(opened), title="settings")
     echo_table(decoding(opened), title="decoding")
+    echo_table(notes(opened), title="differences from the reference")
     echo_verification(opened)
     echo_report(opened)
     echo_table([(name, size(entry.bytes)) for name, entry in manifest.files.items()], title="files")

@@ -100,7 +100,7 @@ class Manifest:
 
     ``config`` is the model's configuration; ``settings`` are those of the task (pooling, labels, ...). ``decoding`` has
     the defaults of generation. ``verification`` has the checks at export with their figures, ``report`` the fidelity
-    of quantization.
+    of quantization. ``notes`` are the differences from the reference, a line each.
     """
 
     edgebert_version: str
@@ -116,6 +116,7 @@ class Manifest:
     decoding: dict[str, Any] = field(default_factory=dict)
     verification: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

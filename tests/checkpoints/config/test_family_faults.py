@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,19 @@ LENGTHS = {
 
 @pytest.mark.parametrize("name", LENGTHS)
 @pytest.mark.parametrize(("query", "expected"), [(11, 11), (40, 40), (42, 40), (514, 40)])
-def test_rows_of_positions_are_more_than_tokens(tmp_path: Path, name: str, query: int, expected: int) -> None:
+def test_rows_of_positions_are_more_than_tokens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, query: int, expected: int
+) -> None:
     """A RoBERTa of 42 rows takes 40 tokens: the first two rows belong to padding."""
     write_checkpoint(tmp_path, model_type="roberta")
     (tmp_path / name).write_text(json.dumps({LENGTHS[name]: query}))
-    checkpoint = open_checkpoint(tmp_path)
+    with caplog.at_level(logging.INFO, "edgebert"):
+        checkpoint = open_checkpoint(tmp_path)
     assert isinstance(checkpoint.config, BertConfig)
     assert checkpoint.config.max_position_embeddings == 42
     assert (checkpoint.max_tokens, checkpoint.default_tokens) == (40, expected)
     cut = f"texts are cut at 40 tokens, the positions of the model, and not at {query}"
-    assert (cut in checkpoint.notes) == (query > 40)
+    assert (cut in caplog.messages) == (query > 40)
 
 
 def test_bert_with_the_tokenizer_of_another_type(tmp_path: Path) -> None:

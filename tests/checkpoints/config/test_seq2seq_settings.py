@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,17 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_a_mask_without_an_embedding(tmp_path: Path, ready: bool) -> None:
+def test_a_mask_without_an_embedding(tmp_path: Path, caplog: pytest.LogCaptureFixture, ready: bool) -> None:
     """As in bart-large-cnn, whose model has a token less than its tokenizer: the last one, for which it has no use."""
     folder = write(tmp_path, "bart", vocab_size=len(ROBERTA) - 1)
     write_tokenizer(folder, "bart", len(ROBERTA))
     if ready:
         AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
-    checkpoint = open_checkpoint(folder)
+    with caplog.at_level(logging.INFO, "edgebert"):
+        checkpoint = open_checkpoint(folder)
     source = "tokenizer.json" if ready else "vocab.json"
-    assert checkpoint.notes == (f"{source}: left out <mask>, which the model has no embedding of",)
+    assert caplog.messages == [f"{source}: left out <mask>, which the model has no embedding of"]
+    assert checkpoint.notes == ()
     tokenizer = Tokenizer.from_str(checkpoint.tokenizer_json)
     assert tokenizer.token_to_id("<mask>") is None
     ids = tokenizer.encode("the <mask> ran").ids

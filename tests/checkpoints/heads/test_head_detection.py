@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ def keep(folder: Path, *beginnings: str) -> None:
     ("kind", "task"),
     [(kind, task) for kind in HEADS for task in {MODEL_TYPES[kind].headless_task: None, **HEADS[kind]}],
 )
-def test_task_is_found(tmp_path: Path, kind: str, task: str) -> None:
+def test_task_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, task: str) -> None:
+    caplog.set_level(logging.INFO, "edgebert")
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, task=task, model_type=kind))
     assert (checkpoint.task, checkpoint.model_type, checkpoint.family) == (task, kind, MODEL_TYPES[kind].family)
     assert (checkpoint.head is None) == (task in ("embed", "translate"))
     assert (checkpoint.mask_token is None) == (task != "fill-mask")
-    assert not any("passed over" in note for note in checkpoint.notes)
+    assert "passed over" not in caplog.text
+    assert checkpoint.notes == ()
 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -60,18 +63,20 @@ def test_other_ways_to_say_the_task(tmp_path: Path, case: str) -> None:
     assert open_checkpoint(write_task(tmp_path, task=written, settings=settings, pooling=None)).task == expected
 
 
-def test_one_checkpoint_for_two_tasks(tmp_path: Path) -> None:
+def test_one_checkpoint_for_two_tasks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those of BERT's pre-training, with or without an architecture."""
     write_task(tmp_path, task="next-sentence", settings={"architectures": ["BertForPreTraining"]})
     second = load_file(write_task(tmp_path / "other", task="fill-mask") / "model.safetensors")
     heads = {name: value for name, value in second.items() if name.startswith("cls.")}
     save_file({**load_file(tmp_path / "model.safetensors"), **heads}, tmp_path / "model.safetensors")
+    caplog.set_level(logging.INFO, "edgebert")
     words = open_checkpoint(tmp_path)
     pairs = open_checkpoint(tmp_path, task="next-sentence")
     assert (words.task, words.mask_token, words.labels) == ("fill-mask", "[MASK]", ())
     assert (pairs.labels, pairs.mask_token, pairs.problem_type) == (("is_next", "not_next"), None, "")
-    assert "passed over heads that fill-mask does not use: cls.seq_relationship" in words.notes
-    assert any(note.startswith("passed over heads that next-sentence") and "cls.pred" in note for note in pairs.notes)
+    assert "passed over heads that fill-mask does not use: cls.seq_relationship" in caplog.messages
+    assert any(line.startswith("passed over heads that next-sent") and "cls.pred" in line for line in caplog.messages)
+    assert words.notes == pairs.notes == ()
     data = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**data, "architectures": None}))
     assert open_checkpoint(tmp_path).task == "fill-mask"

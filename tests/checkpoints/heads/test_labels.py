@@ -32,7 +32,7 @@ def test_labels(tmp_path: Path, case: str, task: str) -> None:
     assert checkpoint.labels == expected
     actual = [line for line in checkpoint.notes if "id2label" in line]
     assert len(actual) == bool(note)
-    assert all(note in line and "took LABEL_0, LABEL_1" in line for line in actual)
+    assert all(note in line and "this bundle has LABEL_0, LABEL_1" in line for line in actual)
 
 
 def test_labels_of_the_caller(tmp_path: Path) -> None:

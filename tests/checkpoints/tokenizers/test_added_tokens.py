@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -185,9 +186,12 @@ def test_faults_are_named(files: Files, message: str, tmp_path: Path) -> None:
     assert message in str(error.value)
 
 
-def test_a_special_token_without_an_embedding_is_left_out_and_said(tmp_path: Path) -> None:
+def test_a_special_token_without_an_embedding_is_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     (tmp_path / SETTINGS).write_text(json.dumps({"extra_special_tokens": ["<|extra|>"]}), encoding="utf-8")
-    file = read_tokenizer(CheckpointFolder.open(tmp_path), len(WORDS))
-    assert "tokenizer_config.json: left out '<|extra|>', which the model has no embedding of" in file.notes
+    with caplog.at_level(logging.INFO, "edgebert"):
+        file = read_tokenizer(CheckpointFolder.open(tmp_path), len(WORDS))
+    assert "tokenizer_config.json: left out '<|extra|>', which the model has no embedding of" in caplog.messages
     assert Tokenizer.from_str(file.text).token_to_id("<|extra|>") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -150,17 +151,18 @@ def test_unknown_text_is_looked_up_as_a_whole(told: Both) -> None:
     assert ids("я the я") == [*ids("я"), *ids("the"), *ids("я")]
 
 
-def test_what_is_told_of_a_folder(tmp_path: Path) -> None:
+def test_what_is_told_of_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_folder(tmp_path, languages=LANGUAGES, dropped=0.1)
     config = {"tokenizer_class": "MarianTokenizer", "target_lang": "deu", "source_lang": "eng", "model_max_length": 77}
     config |= {"clean_up_tokenization_spaces": True}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    actual = read(folder)
+    with caplog.at_level(logging.INFO, "edgebert"):
+        actual = read(folder)
     assert (actual.language_style, actual.source_language, actual.target_language) == ("token", "", "deu")
     assert (actual.source.model_max_length, actual.source.mask_token) == (77, None)
-    missing, spaces = actual.source.notes
-    assert "pieces of source.spm are not in vocab.json: they are unknown" in missing
-    assert "clean_up_tokenization_spaces is not followed" in spaces
+    assert "pieces of source.spm are not in vocab.json: they are unknown" in caplog.text
+    (spaces,) = actual.source.notes
+    assert "tokenizer_config.json: clean_up_tokenization_spaces=true: transformers removes spaces" in spaces
     assert actual.target is not None
     assert actual.target.text != actual.source.text
 
