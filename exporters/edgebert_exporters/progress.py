@@ -17,4 +17,4 @@ def silent(step: str, done: int, total: int) -> None:
 def report_notes(notes: Sequence[str]) -> None:
     """Warn of differences from the reference, in the name of the caller's caller."""
     for note in notes:
-        warnings.warn(note, ReferenceWarning, stacklevel=3)
+        warnings.warn(ReferenceWarning(note), stacklevel=3)

@@ -19,10 +19,8 @@
     ├── DeadlineError           a request took longer than it was given
     └── ForkError               an engine used in a process forked after it was loaded
 
-    UserWarning
-    └── ReferenceWarning        a difference of a bundle from its reference
-
-``except EdgebertError`` catches them all. A message is one line: the problem, the value, the place and the remedy.
+``except EdgebertError`` catches them all. ``ReferenceWarning`` is the only warning. A message is one line: the problem,
+the value, the place and the remedy.
 
 An error names options and inputs in fields, not in its message. Python and the command line each make their own
 sentence of them::

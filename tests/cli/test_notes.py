@@ -10,7 +10,7 @@ import pytest
 
 from edgebert_exporters import export_checkpoint
 from edgebert_runtime.errors import ReferenceWarning
-from tests.conftest import Once
+from tests.support.sharing import Once
 from tests.support.tiny import write_checkpoint
 
 NOTE = "config.json: id2label has 2 entries, the head has 3 outputs: transformers fails or lacks names"

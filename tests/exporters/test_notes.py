@@ -11,7 +11,7 @@ import edgebert
 from edgebert_exporters import export_checkpoint, quantize_bundle, verify_bundle
 from edgebert_runtime import Bundle
 from edgebert_runtime.errors import ExportError, ReferenceWarning
-from tests.conftest import Once
+from tests.support.sharing import Once
 from tests.support.tiny import write_checkpoint
 
 ID2LABEL = {"0": "negative", "1": "positive"}
