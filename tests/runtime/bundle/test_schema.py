@@ -25,6 +25,7 @@ from edgebert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from edgebert_runtime.errors import BundleError
 from edgebert_runtime.generation.options import ENGINE_ONLY, Options
 from edgebert_runtime.task_specs import TASKS
+from edgebert_runtime.tasks.reranker import ACTIVATIONS
 from tests.support.documents import DOCS
 from tests.support.sharing import Once
 
@@ -104,6 +105,7 @@ def test_the_schema_lists_the_values_of_the_code() -> None:
     assert set(properties["target"]["enum"]) == set(TARGETS)
     assert set(SCHEMA["$defs"]["Weights"]["properties"]["scheme"]["enum"]) == {"fp32", "mixed", *SCHEMES}
     assert set(SETTINGS["embed"]["properties"]["pooling"]["enum"]) == set(POOLINGS)
+    assert set(SETTINGS["rerank"]["properties"]["activation"]["enum"]) == set(ACTIVATIONS)
     options = {field.name for field in dataclasses.fields(Options)} - {"prefix_allowed_tokens_fn"}
     assert set(properties["decoding"]["properties"]) == options | set(ENGINE_ONLY)
 
