@@ -30,15 +30,8 @@ BUILDS = (
     "onnxruntime-training",
 )
 KNOWN_BAD = {"safetensors": ("0.8.0rc0",)}
-
-X86_FEATURES = {
-    "avx2": "AVX2",
-    "avx512f": "AVX-512",
-    "avx_vnni": "AVX-VNNI",
-    "avx512_vnni": "AVX512-VNNI",
-    "amx_int8": "AMX-INT8",
-}
-ARM_FEATURES = {"asimddp": "dot product", "i8mm": "int8 matrix products", "sve": "SVE"}
+# Features of a CPU that multiplies and adds bytes in one instruction.
+INT8_DOT_PRODUCTS = ("AVX-VNNI", "AVX512-VNNI", "dot product")
 
 # y = -x for one float: the smallest model that shows whether a device computes.
 NEGATION = bytes.fromhex(
@@ -178,27 +171,21 @@ def available_providers() -> list[str]:
 
 def cpu(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the processor, its instruction sets for int8, and the number of threads."""
-    facts: dict[str, Any] = {"machine": platform.machine() or "unknown", "features": "unknown"}
-    flags = cpu_flags()
-    if flags is not None:
-        names = ARM_FEATURES if "asimd" in flags else X86_FEATURES
-        facts["features"] = {label: flag in flags for flag, label in names.items()}
-        if not flags & {"avx_vnni", "avx512_vnni", "asimddp"}:
-            diagnosis.advice.append(
-                "this CPU has no int8 dot product: measure int8 bundles with 'edgebert bench' before use"
-            )
-    facts["threads"] = {"of the machine": os.cpu_count(), "for this process": usable_threads()}
-    return facts
-
-
-def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str] | None:
-    """Return the instruction sets that Linux lists, or None where it lists none."""
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return set(match[1].split()) if match else None
+        from edgebert_runtime.session import cpu_features
+    except ImportError:  # broken_imports reports it
+        return {"machine": platform.machine() or "unknown", "threads": {"of the machine": os.cpu_count()}}
+    features = cpu_features.cpu_features()
+    if features is not None and not any(features.get(name) for name in INT8_DOT_PRODUCTS):
+        diagnosis.advice.append(
+            "this CPU has no int8 dot product: measure int8 bundles with 'edgebert bench' before use"
+        )
+    return {
+        "name": cpu_features.cpu_name(),
+        "machine": platform.machine() or "unknown",
+        "features": "unknown" if features is None else features,
+        "threads": {"of the machine": os.cpu_count(), "for this process": usable_threads()},
+    }
 
 
 def usable_threads() -> int | None:

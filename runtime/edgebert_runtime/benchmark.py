@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import InputError
+from edgebert_runtime.session.cpu_features import cpu_name
 from edgebert_runtime.task_specs import TASKS, Workload
 from edgebert_runtime.tasks.base.engine import Engine
 
@@ -49,7 +49,7 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
     return {
         "device": engine.device,
         "threads": engine.threads,
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
         "load_seconds": round(loaded, 4),
         **figures,
         "peak_memory_mb": memory,

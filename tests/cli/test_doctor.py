@@ -14,7 +14,7 @@ import pytest
 
 from edgebert.cli import environment_report as environment
 from edgebert_runtime.errors import DeviceError
-from edgebert_runtime.session import session
+from edgebert_runtime.session import cpu_features, session
 
 ONNXRUNTIME = "1.28" if sys.version_info >= (3, 11) else "1.23"
 Install = Callable[[str, str], None]
@@ -137,24 +137,10 @@ def test_release(text: str, numbers: tuple[int, ...]) -> None:
     assert environment.release(text) == numbers
 
 
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        ("processor: 0\nflags\t\t: sse avx2 avx512_vnni\n", {"sse", "avx2", "avx512_vnni"}),
-        ("Features\t: asimd asimddp\n", {"asimd", "asimddp"}),
-        ("nothing", None),
-    ],
-)
-def test_cpu_flags(tmp_path: Path, text: str, flags: set[str] | None) -> None:
-    (tmp_path / "cpuinfo").write_text(text)
-    assert environment.cpu_flags(tmp_path / "cpuinfo") == flags
-
-
-def test_features_are_unknown_elsewhere(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert environment.cpu_flags(tmp_path / "none") is None
-    monkeypatch.setattr(environment, "cpu_flags", lambda: None)
+def test_features_are_unknown_elsewhere(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_features, "cpu_features", lambda: None)
     assert "features                  unknown" in run("doctor").stdout
-    monkeypatch.setattr(environment, "cpu_flags", lambda: {"avx2"})
+    monkeypatch.setattr(cpu_features, "cpu_features", lambda: {"AVX2": True, "AVX-VNNI": False})
     result = run("doctor")
     assert result.exit_code == 0
     assert "advice: this CPU has no int8 dot product" in result.stdout
