@@ -25,6 +25,7 @@ from edgebert_exporters.quantization.mixed_precision import (
 from edgebert_exporters.quantization.quantizer import Formats, Quantizer
 from edgebert_exporters.quantization.schemes import FLOAT16, MIN_FIDELITY, resolve_scheme, scheme_for_graph
 from edgebert_exporters.quantization.weight_selection import Plan
+from edgebert_exporters.reports.conditions import BUILT_IN_TEXTS, run_conditions
 from edgebert_exporters.reports.labelled_examples import read_examples
 from edgebert_exporters.reports.report import complete_report
 from edgebert_exporters.reports.thresholds import Gates
@@ -50,6 +51,7 @@ def quantize_bundle(
     algorithm: str | None = None,
     exclude: Sequence[str] = (),
     calibration: Sequence[str] | None = None,
+    calibration_name: str | None = None,
     calibration_method: str | None = None,
     mixed_precision: float | None = None,
     eval: str | os.PathLike[str] | None = None,
@@ -72,6 +74,7 @@ def quantize_bundle(
         exclude: Patterns of weights to leave in float32, such as ``*.ffn_down.weight``.
         calibration: Texts like those that the model will read. Every second one sets scales; the others measure
             fidelity. None is our own.
+        calibration_name: The name of those texts in the report.
         calibration_method: The method of the activation ranges of ``int8-static``: ``min-max``, ``percentile``,
             ``entropy`` or ``mse``.
         mixed_precision: The largest total loss of fidelity, with which each weight is int4, int8 or float32.
@@ -100,8 +103,17 @@ def quantize_bundle(
     examples = None if eval is None else read_examples(eval, source.manifest)
     settings: dict[str, Any] = {"scheme": scheme, "granularity": resolved.granularity}
     settings |= {"block_size": resolved.block_size, **dataclasses.asdict(gates)}
+    chosen = {
+        **{"scheme": scheme, "granularity": granularity, "block_size": block_size, "asymmetric": asymmetric},
+        **{"algorithm": algorithm, "exclude": tuple(exclude), "calibration_method": calibration_method},
+        **{"mixed_precision": mixed_precision, "eval": eval and Path(eval).name},
+        **{"min_fidelity": min_fidelity, "max_slowdown": max_slowdown},
+    }
     with staged(out, force=force) as folder:
         calibration_samples, test_samples = split_samples(source, calibration)
+        origin = BUILT_IN_TEXTS if calibration is None else calibration_name or "given by the caller"
+        texts = {"origin": origin, "calibration": len(calibration_samples), "test": len(test_samples)}
+        settings["conditions"] = run_conditions(source, chosen, texts)
         quantizer, formats = Quantizer(source, resolved, exclude), None
         if mixed_precision is None:
             quantizer.collect_statistics(calibration_samples, (), progress)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from edgebert_exporters.fidelity.figures import Figure
 from edgebert_runtime import Bundle
 from tests.cli.watching import watch
 
@@ -23,7 +24,12 @@ def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
     for part in ("int8", "report", "cosine to float32", "1 x 16", "skipped (float32)", "ffn_down", "excluded"):
         assert part in result.stdout
     again = run("quantize", fp32_bundle, tmp_path / "q", *options, "--force", "--json")
-    assert json.loads(again.stdout)["weights"]["scheme"] == "int8"
+    manifest = json.loads(again.stdout)
+    assert manifest["weights"]["scheme"] == "int8"
+    conditions = manifest["report"]["conditions"]
+    assert conditions["texts"] == {"origin": "texts.txt", "calibration": 8, "test": 8}
+    expected = {"scheme": "int8", "exclude": ["*.0.ffn_down.weight"], "min_fidelity": 0.5}
+    assert conditions["options"] == expected
 
 
 def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +117,7 @@ def test_quantize_writes_a_page(run: Any, int8_bundle: Path, tmp_path: Path, mon
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
     figures = Bundle.open(int8_bundle).manifest.report["fidelity"]
-    assert f"cosine to float32 {figures['cosine_mean']:.4f} on average" in text
+    assert f"cosine to float32 {Figure(figures['cosine_mean']):.4f} on average" in text
 
 
 def test_a_page_without_a_folder_is_refused_before_any_work(
@@ -180,7 +186,7 @@ def test_quantize_judges_labelled_examples(run: Any, fp32_bundle: Path, tmp_path
     assert (result.exit_code, result.stderr) == (0, "")
     assert "\non 3 examples of e.jsonl, with intervals of 95 %\n  accuracy  " in result.stdout
     (line,) = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith("  accuracy")]
-    assert f"<tr><th>accuracy</th><td>{html.escape(line)}</td></tr>" in (tmp_path / "a.html").read_text()
+    assert f'<tr><th scope="row">accuracy</th><td>{html.escape(line)}</td></tr>' in (tmp_path / "a.html").read_text()
     for part in ("rows are the same alone and in a batch", "  layers", "  embeddings"):
         assert part in result.stdout
     (tmp_path / "e.jsonl").write_text('{"text": "a"}\n')

@@ -147,6 +147,8 @@ def quantize(
         raise click.UsageError("Missing argument 'OUT'.")
     if calibration is not None:
         settings["calibration"] = read_texts(calibration)
+        if not sensitivity:
+            settings["calibration_name"] = click.format_filename(calibration, shorten=True)
     if sensitivity or out is None:
         echo_sensitivity(bundle, settings, as_json)
     else:
@@ -178,7 +180,8 @@ def echo_sensitivity(bundle: Path, settings: dict[str, Any], as_json: bool) -> N
 def quantize_and_report(bundle: Path, out: Path, settings: dict[str, Any], html: Path | None, as_json: bool) -> None:
     """Quantize, and print and write the report."""
     import edgebert_exporters
-    from edgebert_exporters.reports.html_report import check_page, write_page
+    from edgebert_exporters.reports.html_page import check_page
+    from edgebert_exporters.reports.html_report import write_page
 
     if html is not None:
         check_page(html)

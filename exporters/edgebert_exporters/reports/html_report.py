@@ -1,64 +1,38 @@
-"""The report of a quantized bundle as an HTML page without scripts, fonts or other files."""
+"""The report of a quantized bundle as a page: identity and conditions, drawings, figures."""
 
 from __future__ import annotations
 
-import contextlib
-import html
 import os
-import secrets
 import statistics
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from edgebert_exporters.bundles.atomic_folder import explain
 from edgebert_exporters.fidelity.comparison import headline_metric
-from edgebert_exporters.fidelity.figures import told_apart
-from edgebert_exporters.reports.svg_charts import bars, histogram, stacked
+from edgebert_exporters.fidelity.figures import Figure, told_apart
+from edgebert_exporters.reports.conditions import condition_rows
+from edgebert_exporters.reports.html_page import (
+    Row,
+    cards,
+    charts,
+    document,
+    facts,
+    grid,
+    heading,
+    megabytes,
+    note_list,
+    section,
+    write_text,
+)
+from edgebert_exporters.reports.svg_charts import Bar, bar_chart, histogram
 from edgebert_exporters.reports.thresholds import advice, slowdown
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.errors import ExportError
 
 # The weights with the largest losses whose sensitivity is drawn.
-MOST_WEIGHTS = 40
-FEWER_BITS = ("int8", "int4")
+MOST_WEIGHTS = 20
+# Kinds of weights with a smaller share of the bytes are not drawn.
+SMALL = 0.01
 # The sides of a report, and their names on the page.
 SIDES = {"before": "float32", "after": "quantized"}
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5a6675; --line: #d5dae1; --paper: #fff;
-  --s0: #3465a4; --s1: #d9822b; --s2: #4e9a63; --s3: #8b5fb5; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #a3adba; --line: #3a4452; --paper: #151a21;
-  --s0: #79a6e0; --s1: #eda55b; --s2: #7cc793; --s3: #b893dd; } }
-body { margin: 2rem auto; max-width: 50rem; padding: 0 1rem; font: 16px/1.5 system-ui, sans-serif;
-  color: var(--ink); background: var(--paper); }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
-  padding: .25rem .75rem .25rem 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-th { font-weight: 600; white-space: nowrap; } figure { margin: 1rem 0; break-inside: avoid; }
-figcaption, footer, .legend { color: var(--soft); font-size: .9rem; } svg { width: 100%; height: auto; }
-svg text { font-size: 12px; fill: var(--ink); } .s0 { fill: var(--s0); background: var(--s0); }
-.s1 { fill: var(--s1); background: var(--s1); } .s2 { fill: var(--s2); background: var(--s2); }
-.s3 { fill: var(--s3); background: var(--s3); } .legend { margin: 0; }
-.legend span { margin-right: 1.2rem; } .legend i { display: inline-block; width: .8rem; height: .8rem;
-  margin-right: .35rem; }
-@media print { body { margin: 0; max-width: none; } tr { break-inside: avoid; }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
-"""
-
-Row = tuple[str, str]
-
-
-def check_page(file: str | os.PathLike[str]) -> None:
-    """Refuse a file that cannot be written, before any work is done.
-
-    Raises:
-        ExportError: if its folder does not exist, or it is a folder.
-    """
-    target = Path(file)
-    if not target.absolute().parent.is_dir():
-        raise ExportError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    if target.is_dir():
-        raise ExportError(f"cannot write {target}: it is a folder; choose another name")
 
 
 def write_page(file: str | os.PathLike[str], bundle: Bundle, figures: Sequence[Row]) -> None:
@@ -67,99 +41,141 @@ def write_page(file: str | os.PathLike[str], bundle: Bundle, figures: Sequence[R
     Raises:
         ExportError: if that cannot be written.
     """
-    check_page(file)
-    target = Path(file)
-    temporary = target.with_name(f".{target.name}.edgebert-{secrets.token_hex(8)}")
-    try:
-        temporary.write_text(page(bundle, figures), encoding="utf-8", errors="backslashreplace")
-        os.replace(temporary, target)
-    except OSError as error:
-        raise ExportError(f"cannot write {target}: {explain(error)}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    write_text(file, page(bundle, figures))
 
 
 def page(bundle: Bundle, figures: Sequence[Row]) -> str:
-    """Return the page: title, verdict, ``figures`` in a table, drawings, and skipped weights."""
+    """Return the page: identity, main figures, conditions, drawings, ``figures`` in a table, and skipped weights."""
     manifest, report = bundle.manifest, bundle.manifest.report
-    title = f"{manifest.weights.scheme} for {manifest.task}, {manifest.family}"
+    name = bundle.path.resolve().name
+    lead = f"{manifest.weights.scheme} for {manifest.task}, {manifest.family}: quantized against float32"
+    notes = [*manifest.notes, *([slower] if (slower := advice(report)) else [])]
+    skipped = manifest.weights.skipped.items()
     parts = [
-        f"<h1>{html.escape(title)}</h1><p>{html.escape(summary(report))}</p>",
-        section("Verdict", table(verdict(report))),
-        section("Figures", table(figures)),
-        section("Drawings", "".join(drawings(report))),
-        section("Skipped (float32)", table(manifest.weights.skipped.items()) or "<p>Nothing.</p>"),
-        f"<footer><p>{html.escape(safety(bundle))}</p></footer>",
+        heading(name, lead),
+        cards(main_figures(report)),
+        note_list("Notes", notes),
+        section("Conditions", facts([*identity(bundle), *condition_rows(report.get("conditions", {}))])),
+        *(section(title, charts(drawn)) for title, drawn in drawings(report).items()),
+        section("Figures", facts(figures)),
+        section("Skipped (float32)", grid(("weight", "reason"), skipped, "skipped weights") if skipped else "None."),
+        f"<footer><p>Made by edgebert {manifest.edgebert_version}.</p></footer>",
     ]
-    head = (
-        f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title>'
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n'
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return document(f"{name}: {manifest.weights.scheme} for {manifest.task}", parts)
 
 
-def summary(report: dict[str, Any]) -> str:
-    """Return size, speed and fidelity as a sentence."""
-    sizes, faster = report["bytes"], statistics.median(row["speedup"] for row in report["speed"])
-    figure, value = headline_metric(report["fidelity"])
-    before, after = megabytes(sizes["before"]), megabytes(sizes["after"])
-    return (
-        f"{before} of weights became {after}; {faster:.2f} times the speed of float32 in the median of "
-        f"{len(report['speed'])} shapes; {figure} to float32 {value:.4f}."
-    )
-
-
-def verdict(report: dict[str, Any]) -> list[Row]:
-    """Return the limited figures with their limits, and advice on speed."""
-    figure, value = headline_metric(report["fidelity"])
-    rows = [(figure, compare_with_limit(value, report["min_fidelity"], value >= report["min_fidelity"], "at least"))]
-    most, taken = report.get("max_slowdown"), slowdown(report)
-    limit = "no limit was set" if most is None else compare_with_limit(taken, most, taken <= most, "at most")
-    rows.append(("time, in that of float32", limit if most is not None else f"{taken:.4g}; {limit}"))
-    return rows + ([("speed", slower)] if (slower := advice(report)) else [])
-
-
-def compare_with_limit(value: float, limit: float, passed: bool, how: str) -> str:
-    """Return a value with its limit, and whether it passed."""
-    return f"{told_apart(value, limit, style='g')}, {how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
-
-
-def drawings(report: dict[str, Any]) -> Iterable[str]:
-    """Yield a drawing of each part of the report."""
-    if kinds := report.get("kinds"):
-        sizes = [(name, {kind: kinds[kind][side] for kind in kinds}) for side, name in SIDES.items()]
-        yield stacked("Bytes of weights, by kind", sizes, megabytes)
-    speed = [(row["shape"], {name: row[f"{side}_ms"] for side, name in SIDES.items()}) for row in report["speed"]]
-    yield bars("Milliseconds a run, by batch size and length", speed, lambda value: f"{value:.2f} ms")
-    if spread := report["fidelity"].get("cosines"):
-        yield histogram("Texts by their cosine to float32", spread["low"], spread["high"], spread["counts"])
-    if sensitivity := report.get("sensitivity"):
-        losses = [(row["weight"], {bits: row[bits] for bits in FEWER_BITS if bits in row}) for row in sensitivity]
-        losses.sort(key=lambda row: -max(row[1].values(), default=0))
-        yield bars("Fidelity loss of quantizing each weight alone", losses[:MOST_WEIGHTS], lambda value: f"{value:.2e}")
-
-
-def safety(bundle: Bundle) -> str:
-    """Return the version and the CPU requirements of the bundle."""
+def identity(bundle: Bundle) -> list[Row]:
+    """Return the rows that say which model this is, and where it runs."""
     manifest = bundle.manifest
-    return f"Made by edgebert {manifest.edgebert_version}. Runs on {manifest.weights.cpu_requirements}."
+    done, of = manifest.weights.coverage
+    layers = manifest.config.get("num_hidden_layers") or manifest.config.get("decoder_layers")
+    sizes = [f"{layers} layers"] * (layers is not None)
+    sizes += [f"hidden size {manifest.config['hidden_size']}"] * ("hidden_size" in manifest.config)
+    return [
+        ("model", ", ".join([manifest.family, *sizes, f"vocabulary {manifest.limits.vocab_size:,}"])),
+        ("task", f"{manifest.task}, target {manifest.target}"),
+        ("weights", f"{manifest.weights.scheme}, {done} of {of} matrix products"),
+        ("runs on", str(manifest.weights.cpu_requirements)),
+    ]
 
 
-def section(title: str, content: str) -> str:
-    """Return a section of the page, or nothing without content."""
-    return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
+def main_figures(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return size, speed, fidelity and batch invariance with their limits."""
+    sizes, times = report["bytes"], [row["speedup"] for row in report["speed"]]
+    figure, value = headline_metric(report["fidelity"])
+    least, most, taken = report["min_fidelity"], report.get("max_slowdown"), slowdown(report)
+    limit = f"in the median of {len(times)} shapes; no limit was set"
+    if most is not None:
+        limit = f"in {told_apart(taken, most, digits=2)} of its time, {judged('at most', most, taken <= most)}"
+    figures = [
+        (
+            "Weights",
+            megabytes(sizes["after"]),
+            f"{sizes['after'] / sizes['before']:.0%} of {megabytes(sizes['before'])}",
+        ),
+        ("Speed", f"{Figure(statistics.median(times)):.2f} x", f"that of float32, {limit}"),
+        (
+            "Fidelity",
+            told_apart(value, least, 0, 1),
+            f"{figure} to float32, {judged('at least', least, value >= least)}",
+        ),
+    ]
+    if batches := report.get("batch_invariance"):
+        same = f"{batches['identical']} of {batches['rows']}"
+        figures.append(("Batch invariance", same, "rows are the same alone and in a batch, bit for bit"))
+    return figures
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Return a table with a name and a text per row, or nothing without rows."""
-    lines = [f"<tr><th>{html.escape(name)}</th><td>{html.escape(content)}</td></tr>" for name, content in rows]
-    return f"<table>{''.join(lines)}</table>" if lines else ""
+def judged(how: str, limit: float, passed: bool) -> str:
+    """Return a limit, and whether a figure passed it."""
+    return f"{how} {limit:g} was asked for: {'passed' if passed else 'failed'}"
 
 
-def megabytes(count: float) -> str:
-    """Write a number of bytes."""
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+def drawings(report: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the drawings of each part of the report, by the title of the part."""
+    return {
+        "Size and fidelity": [weights_chart(report), *cosine_histogram(report["fidelity"])],
+        "Speed": [speed_chart(row) for row in report["speed"]],
+        "Labelled examples": [metric_chart(*item) for item in report.get("evaluation", {}).get("figures", {}).items()],
+        "Sensitivity": list(sensitivity_charts(report.get("sensitivity", []))),
+    }
+
+
+def weights_chart(report: dict[str, Any]) -> str:
+    """Draw the bytes of all weights and of each kind, if it is not tiny, before and after."""
+    total, kinds = report["bytes"], report.get("kinds", {})
+    large = {kind: pair for kind, pair in kinds.items() if pair["before"] > SMALL * total["before"]}
+    bars = [
+        side_bar(side, f"{kind}, {name}", pair[side] / 1e6, megabytes(pair[side]))
+        for kind, pair in {"all": total, **large}.items()
+        for side, name in SIDES.items()
+    ]
+    return bar_chart("Weights, by kind", "In the files; tied weights count once. Less is better.", "MB", bars)
+
+
+def speed_chart(row: dict[str, Any]) -> str:
+    """Draw the time of one shape before and after."""
+    bars = [side_bar(side, name, row[f"{side}_ms"], f"{row[f'{side}_ms']:.2f} ms") for side, name in SIDES.items()]
+    about = (
+        f"Time of a run; less is better. {Figure(row['speedup']):.2f} x the speed of float32 in the median of turns."
+    )
+    return bar_chart(f"{row['shape']} tokens", about, "ms", bars)
+
+
+def side_bar(side: str, label: str, value: float, text: str) -> Bar:
+    """Return the bar of one side."""
+    return Bar(label, value, text, base=side == "before")
+
+
+def cosine_histogram(fidelity: dict[str, Any]) -> Iterable[str]:
+    """Draw the distribution of the cosines of texts, if there is one."""
+    spread = fidelity.get("cosines")
+    if not spread:
+        return
+    mean, least = Figure(fidelity["cosine_mean"]), Figure(fidelity["cosine_min"])
+    about = (
+        f"{sum(spread['counts'])} texts by their mean cosine to float32: {mean:.4f} on average, {least:.4f} at least."
+    )
+    ends = (spread["low"], spread["high"])
+    yield histogram("Fidelity of the texts", about, "cosine to float32", spread["counts"], ends, "cosines")
+
+
+def metric_chart(name: str, figure: dict[str, Any]) -> str:
+    """Draw a metric of labelled examples, with its intervals."""
+    rows = []
+    for side, label in SIDES.items():
+        low, high = figure[f"{side}_interval"]
+        remark = f"{low:.4g} to {high:.4g}"
+        rows.append(Bar(label, figure[side], f"{figure[side]:.4g}", remark, low, high, base=side == "before"))
+    words = name.replace("_", " ")
+    return bar_chart(words, "With intervals of 95 %.", words, rows)
+
+
+def sensitivity_charts(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """Draw the losses of single weights, a drawing for each number of bits."""
+    for bits in ("int8", "int4"):
+        losses = sorted(((row[bits], row["weight"]) for row in rows if bits in row), key=lambda loss: -loss[0])
+        if losses:
+            bars = [Bar(weight, loss, f"{loss:.2e}") for loss, weight in losses[:MOST_WEIGHTS]]
+            about = f"1 - fidelity where this weight alone is {bits}; the {len(bars)} largest of {len(losses)}."
+            yield bar_chart(f"Sensitivity to {bits}", about, "1 - fidelity", bars)

@@ -1,102 +1,118 @@
-"""Bar charts as SVG. Colours are CSS classes, which the page defines for light and dark."""
+"""Charts of one unit each, whose text is never scaled. Colours are CSS classes, which the page defines.
+
+Bars are rows of a table: a name, a bar and its number, so that a reader needs no colour, and names may be long. Lengths
+are percentages, and sizes of letters those of the page.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-# In units of the drawing: its width, the column of labels, the room for a number behind a bar, and a line.
-WIDTH, LABELS, NUMBERS, LINE = 720, 210, 90, 22
-BAR = 14
-STEP_HEIGHT = 140
-MOST_LETTERS = 30
+from edgebert_exporters.fidelity.figures import told_apart
+from edgebert_exporters.reports.html_page import escape
 
-# A row: its label, and the value of each of its series.
-Group = tuple[str, Mapping[str, float]]
-
-
-def bars(title: str, groups: Sequence[Group], number: Callable[[float], str]) -> str:
-    """Draw a bar with its number for each series of each group, all on one scale."""
-    names = list(dict.fromkeys(name for _, series in groups for name in series))
-    largest = max((value for _, series in groups for value in series.values()), default=0.0)
-    parts, top = [], 0
-    for label, series in groups:
-        parts.append(text(LABELS - 8, top + BAR, cut(label), "end"))
-        for name, value in series.items():
-            width = scaled(value, largest)
-            parts.append(rectangle(LABELS, top + 2, width, BAR, names.index(name), f"{label}, {name}: {number(value)}"))
-            parts.append(text(LABELS + width + 6, top + BAR, number(value)))
-            top += LINE - 4
-        top += 8
-    return figure(title, names, parts, top)
+# Pixels of a histogram: its columns, and the room above and below them for text.
+COLUMNS_HEIGHT, ABOVE, BELOW = 140, 40, 40
+MOST_TICKS = 4
 
 
-def stacked(title: str, groups: Sequence[Group], number: Callable[[float], str]) -> str:
-    """Draw one bar for each group, stacked from its series, with their sum."""
-    names = list(dict.fromkeys(name for _, series in groups for name in series))
-    largest = max((sum(series.values()) for _, series in groups), default=0.0)
-    parts, top = [], 0
-    for label, series in groups:
-        parts.append(text(LABELS - 8, top + BAR, cut(label), "end"))
-        left = float(LABELS)
-        for name, value in series.items():
-            width = scaled(value, largest)
-            parts.append(rectangle(left, top + 2, width, BAR, names.index(name), f"{label}, {name}: {number(value)}"))
-            left += width
-        parts.append(text(left + 6, top + BAR, number(sum(series.values()))))
-        top += LINE + 4
-    return figure(title, names, parts, top)
+@dataclass(frozen=True)
+class Bar:
+    """A row of a bar chart.
+
+    ``text`` is the number in words and ``remark`` a line below it. ``low`` and ``high`` are the ends of a range that
+    is drawn over the bar; ``part`` of the value is drawn paler. The ``base`` is the row that others are compared with.
+    """
+
+    name: str
+    value: float
+    text: str
+    remark: str = ""
+    low: float | None = None
+    high: float | None = None
+    part: float = 0.0
+    base: bool = False
 
 
-def histogram(title: str, low: float, high: float, counts: Sequence[int]) -> str:
-    """Draw a column for each of the counts of equal steps from ``low`` to ``high``."""
-    width, largest = (WIDTH - 2 * NUMBERS) / len(counts), max(counts)
-    parts = []
+def bar_chart(title: str, about: str, unit: str, bars: Sequence[Bar]) -> str:
+    """Draw bars on one scale from 0, in ``unit``; ``about`` says what is drawn, and how to read it.
+
+    Lines mark the ticks. Only the ends have numbers: a narrow drawing has no room for more.
+    """
+    ticks = nice_ticks(max((bar.value if bar.high is None else max(bar.value, bar.high) for bar in bars), default=0.0))
+    rows = "".join(bar_row(bar, ticks) for bar in bars)
+    numbers = f'<text x="0" y="14">0</text><text x="100%" y="14" text-anchor="end">{ticks[-1]:.6g}</text>'
+    axis = f'<tr class="axis"><td></td><td><svg aria-hidden="true">{numbers}</svg></td><td>{escape(unit)}</td></tr>'
+    columns = '<colgroup><col class="name"><col><col class="number"></colgroup>'
+    return framed(title, about, f'<table class="bars">{columns}<tbody>{rows}{axis}</tbody></table>')
+
+
+def bar_row(bar: Bar, ticks: Sequence[float]) -> str:
+    """Draw the row of a bar."""
+    largest = ticks[-1]
+    kind = "base" if bar.base else "bar"
+    solid, whole = percent(bar.value - bar.part, largest), percent(bar.value, largest)
+    shapes = [
+        f'<line class="tick" x1="{percent(t, largest)}" x2="{percent(t, largest)}" y1="0" y2="100%"/>' for t in ticks
+    ]
+    if bar.part:
+        shapes.append(f'<rect class="{kind} part" x="0" y="15%" width="{whole}" height="70%"/>')
+    shapes.append(f'<rect class="{kind}" x="0" y="15%" width="{solid}" height="70%"/>')
+    if bar.low is not None and bar.high is not None:
+        low, high = percent(bar.low, largest), percent(bar.high, largest)
+        ends = [(low, high, "50%", "50%"), (low, low, "30%", "70%"), (high, high, "30%", "70%")]
+        shapes += [f'<line class="range" x1="{a}" x2="{b}" y1="{c}" y2="{d}"/>' for a, b, c, d in ends]
+    remark = f"<small>{escape(bar.remark)}</small>" if bar.remark else ""
+    drawing = f'<svg aria-hidden="true">{"".join(shapes)}</svg>'
+    return f'<tr><th scope="row">{escape(bar.name)}</th><td>{drawing}</td><td>{escape(bar.text)}{remark}</td></tr>'
+
+
+def histogram(title: str, about: str, axis: str, counts: Sequence[int], ends: tuple[float, float], name: str) -> str:
+    """Draw a column for each of the counts of equal steps between two ``ends``; ``name`` is unique on the page."""
+    largest, width = max(counts), 100 / len(counts)
+    bottom = ABOVE + COLUMNS_HEIGHT
+    parts = ['<text x="0" y="12">texts</text>']
     for place, count in enumerate(counts):
-        height = STEP_HEIGHT * count / largest
-        start = low + (high - low) * place / len(counts)
-        left = NUMBERS + place * width
+        height = COLUMNS_HEIGHT * count / largest
+        top = bottom - height
         parts.append(
-            rectangle(left, LINE + STEP_HEIGHT - height, max(1, width - 2), height, 0, f"{start:.6g}: {count}")
+            f'<rect class="bar" x="{place * width + width * 0.06:.2f}%" y="{top:.1f}" width="{width * 0.88:.2f}%" '
+            f'height="{height:.1f}"/>'
         )
         if count:
-            parts.append(text(left + width / 2, LINE + STEP_HEIGHT - height - 5, str(count), "middle"))
-    bottom = LINE + STEP_HEIGHT + 16
-    parts += [text(NUMBERS, bottom, f"{low:.6g}"), text(WIDTH - NUMBERS, bottom, f"{high:.6g}", "end")]
-    return figure(title, [], parts, bottom + 6)
-
-
-def scaled(value: float, largest: float) -> float:
-    """Return the length of a bar."""
-    return max(0.0, value) / largest * (WIDTH - LABELS - NUMBERS) if largest > 0 else 0.0
-
-
-def figure(title: str, names: Sequence[str], parts: Sequence[str], height: float) -> str:
-    """Return parts as a drawing, with a legend of several series."""
-    legend = "".join(
-        f'<span><i class="s{place}"></i>{html.escape(name)}</span>'
-        for place, name in enumerate(names)
-        if len(names) > 1
+            middle = f"{(place + 0.5) * width:.2f}%"
+            parts.append(f'<text class="count" x="{middle}" y="{top - 5:.1f}" text-anchor="middle">{count}</text>')
+    parts.append(f'<line class="range" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/>')
+    low, high = ends
+    texts = [told_apart(low, high, 0, 1, digits=5), told_apart(high, low, 0, 1, digits=5)]
+    places = [("0", "start", texts[0]), ("100%", "end", texts[1])] if low != high else [("50%", "middle", texts[0])]
+    parts += [f'<text x="{x}" y="{bottom + 16}" text-anchor="{anchor}">{text}</text>' for x, anchor, text in places]
+    parts.append(f'<text x="50%" y="{bottom + 34}" text-anchor="middle">{escape(axis)}</text>')
+    drawing = (
+        f'<svg role="img" height="{bottom + BELOW}" aria-labelledby="{name}-title {name}-desc">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(about)}</desc>'
+        f"{''.join(parts)}</svg>"
     )
-    safe = html.escape(title)
-    return (
-        f"<figure><figcaption>{safe}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{safe}">{"".join(parts)}</svg>'
-        f'<p class="legend">{legend}</p></figure>'
-    )
+    return framed(title, about, drawing)
 
 
-def rectangle(left: float, top: float, width: float, height: float, series: int, hint: str) -> str:
-    """Draw a rectangle in the colour of a series, with a tooltip."""
-    place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="s{series}" {place}><title>{html.escape(hint)}</title></rect>'
+def framed(title: str, about: str, drawing: str) -> str:
+    """Return a drawing with its caption."""
+    return f"<figure><figcaption><b>{escape(title)}</b><span>{escape(about)}</span></figcaption>{drawing}</figure>"
 
 
-def text(left: float, base: float, content: str, anchor: str = "start") -> str:
-    """Draw a line of text."""
-    return f'<text x="{left:.1f}" y="{base:.1f}" text-anchor="{anchor}">{html.escape(content)}</text>'
+def percent(value: float, largest: float) -> str:
+    """Return a length as a share of the drawing."""
+    return f"{100 * min(1.0, max(0.0, value) / largest):.2f}%"
 
 
-def cut(label: str) -> str:
-    """Return the end of a long label; the beginnings of names are alike."""
-    return label if len(label) <= MOST_LETTERS else f"…{label[1 - MOST_LETTERS :]}"
+def nice_ticks(largest: float) -> list[float]:
+    """Return 0 and at most :data:`MOST_TICKS` multiples of 1, 2, 2.5 or 5 times a power of ten, up to the largest."""
+    if not 0 < largest < math.inf:
+        return [0.0, 1.0]
+    power = 10.0 ** math.floor(math.log10(largest))
+    steps = (scale * factor for scale in (power / 10, power) for factor in (1, 2, 2.5, 5))
+    step = next(step for step in steps if math.ceil(largest / step - 1e-9) <= MOST_TICKS)
+    return [step * i for i in range(math.ceil(largest / step - 1e-9) + 1)]
