@@ -158,3 +158,13 @@ class BoundSlots:
 
     def __init__(self, binding: Binding | CopyBinding, outputs: Outputs) -> None:
         self.binding, self.outputs = binding, outputs
+
+
+def chunk_size(left: int, most: int) -> int:
+    """Return how many of the ``left`` tokens of a prompt to compute now: ``most``, but never leave just one.
+
+    A chunk of one token is a matrix times a vector, which is rounded differently.
+    """
+    if left <= most:
+        return left
+    return most - 1 if left - most == 1 else most

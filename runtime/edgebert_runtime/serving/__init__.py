@@ -2,8 +2,10 @@
 
 ::
 
-    scheduler.py      continuous batching of a generative model: rows join and leave between steps
-    slots.py          which row of which request is in which slot of the KV cache
-    prefix_cache.py   keys and values of prompts, by their tokens
-    fair_queue.py     requests that wait, in an order in which nobody starves
+    async_engine.py     async_text_generator.py   engines for asyncio
+    async_model.py      model_thread.py           the thread that runs a model
+    batcher.py                                    dynamic batching: rows of many calls share batches
+    scheduler.py        requests.py               continuous batching: rows join and leave between steps
+    slots.py            prefix_cache.py           places in the KV cache; keys and values that prompts share
+    fair_queue.py       throughput.py             the order of what waits, and how long it will
 """

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
+import bisect
 import itertools
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 ItemT = TypeVar("ItemT")
 
 
-@dataclass(order=True)
-class QueueEntry(Generic[ItemT]):
-    """An item with its virtual finish time in seconds, and its place among equal ones."""
+class QueueEntry(NamedTuple, Generic[ItemT]):
+    """An item with its virtual finish time in seconds, its place among equal ones, and its tokens."""
 
     finish: float
     number: int
-    item: ItemT = field(compare=False)
-    tokens: int = field(compare=False)
+    item: ItemT
+    tokens: int
 
 
 class FairQueue(Generic[ItemT]):
@@ -35,7 +33,7 @@ class FairQueue(Generic[ItemT]):
         self.clock = clock
         self.tokens = 0
         self.numbers = itertools.count()
-        self.entries: list[QueueEntry[ItemT]] = []
+        self.entries: list[QueueEntry[ItemT]] = []  # in order
         self.flows: dict[Hashable, float] = {}
 
     def push(self, item: ItemT, tokens: int, flow: Hashable, seconds_per_token: float) -> None:
@@ -43,7 +41,7 @@ class FairQueue(Generic[ItemT]):
         finish = max(self.clock(), self.flows.get(flow, 0.0)) + tokens * seconds_per_token
         self.flows[flow] = finish
         self.tokens += tokens
-        heapq.heappush(self.entries, QueueEntry(finish, next(self.numbers), item, tokens))
+        bisect.insort(self.entries, QueueEntry(finish, next(self.numbers), item, tokens))
 
     def first(self) -> ItemT:
         """Return the first item, which stays."""
@@ -51,29 +49,24 @@ class FairQueue(Generic[ItemT]):
 
     def pop(self) -> ItemT:
         """Take the first item."""
-        entry = heapq.heappop(self.entries)
-        self.tokens -= entry.tokens
-        self.forget_flows()
-        return entry.item
+        (item,) = self.take(lambda _: True, 1)
+        return item
 
-    def remove(self, leaves: Callable[[ItemT], bool]) -> list[ItemT]:
-        """Take the items for which ``leaves`` is true, wherever they are."""
-        removed = [entry for entry in self.entries if leaves(entry.item)]
-        if removed:
-            self.entries = [entry for entry in self.entries if not leaves(entry.item)]
-            heapq.heapify(self.entries)
-            self.tokens -= sum(entry.tokens for entry in removed)
-            self.forget_flows()
-        return [entry.item for entry in removed]
+    def take(self, chosen: Callable[[ItemT], bool], most: int | None = None) -> list[ItemT]:
+        """Take the items for which ``chosen`` is true among the first ``most``, asked in order."""
+        head = self.entries[:most]
+        numbers = [number for number, entry in enumerate(head) if chosen(entry.item)]
+        for number in reversed(numbers):
+            del self.entries[number]
+        self.tokens -= sum(head[number].tokens for number in numbers)
+        self.forget_flows()
+        return [head[number].item for number in numbers]
 
     def forget_flows(self) -> None:
-        """Drop clocks that no longer order anything: those of the past, once they are many."""
+        """Drop clocks of the past, which order nothing, once they are many."""
         if len(self.flows) > 2 * len(self.entries) + 64:
             now = self.clock()
             self.flows = {flow: finish for flow, finish in self.flows.items() if finish > now}
-
-    def __iter__(self) -> Iterator[ItemT]:
-        return (entry.item for entry in sorted(self.entries))
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgebert_runtime.decoders.slot_cache import chunk_size
 from edgebert_runtime.errors import DeadlineError, EdgebertError, LimitError, QueueFullError
 from edgebert_runtime.generation import Hypothesis, StepRequest, TopK
 from edgebert_runtime.generation.search import start_search
@@ -21,7 +22,7 @@ from edgebert_runtime.serving.prefix_cache import PrefixCache
 from edgebert_runtime.serving.requests import ActiveRequest, OnStep, SchedulerStats, answer_of, fail, resolve
 from edgebert_runtime.serving.slots import SlotTable
 from edgebert_runtime.serving.throughput import Throughput
-from edgebert_runtime.tasks.base.text_engine import Generation
+from edgebert_runtime.tasks.base.text_engine import Generation, PreparedPrompt
 from edgebert_runtime.tasks.generator import Generator
 
 if TYPE_CHECKING:
@@ -96,11 +97,7 @@ class Scheduler:
         num_return_sequences: int | None = None,
         **options: Unpack[GenerationOptions],
     ) -> Future[list[Generation]]:
-        """Queue a prompt; the future has a :class:`~edgebert_runtime.Generation` for each sequence.
-
-        ``on_step`` is called with each step of its rows, text included, on the thread that steps. An error in it ends
-        the request. ``timeout`` is in seconds from now. Requests of the same ``flow`` share a turn in the queue; None
-        is a flow of its own. The other options are those of ``generate``.
+        """Queue a prompt with options of ``generate``; see :meth:`enqueue`.
 
         Raises:
             InputError: naming the prompt or option that cannot be used.
@@ -108,21 +105,39 @@ class Scheduler:
             QueueFullError: if too many tokens wait already.
         """
         prepared = self.generator.prepare(prompt, num_return_sequences=num_return_sequences, **options)
-        future: Future[list[Generation]] = Future()
+        return self.enqueue(prepared, on_step=on_step, timeout=timeout, flow=flow)
+
+    def enqueue(
+        self,
+        prompt: PreparedPrompt,
+        *,
+        on_step: OnStep | None = None,
+        timeout: float | None = None,
+        flow: Hashable = None,
+    ) -> Future[list[Generation]]:
+        """Queue a prepared prompt; the future has a :class:`~edgebert_runtime.Generation` for each sequence.
+
+        ``on_step`` is called with each step of its rows, text included, on the thread that steps. An error in it ends
+        the request. ``timeout`` is in seconds from now. Requests of the same ``flow`` share a turn in the queue; None
+        is a flow of its own.
+
+        Raises:
+            LimitError: for a request that can never fit.
+            QueueFullError: if too many tokens wait already.
+        """
         deadline = math.inf if timeout is None else self.clock() + timeout
-        request = ActiveRequest(prepared, future, on_step, deadline)
+        request = ActiveRequest(prompt, Future(), on_step, deadline)
         self.check_size(request)
         with self.lock:
             if self.draining:
                 raise QueueFullError("no more requests are taken: the scheduler drains", retry_after=1)
             if self.max_queued_tokens is not None and self.queue.tokens + request.tokens > self.max_queued_tokens:
-                wait = self.throughput.seconds(self.queue.tokens)
                 raise QueueFullError(
                     f"{self.queue.tokens} tokens wait already, the limit is {self.max_queued_tokens}",
-                    retry_after=min(60, max(1, math.ceil(wait))),
+                    retry_after=self.throughput.retry_after(self.queue.tokens),
                 )
             self.queue.push(request, request.tokens, object() if flow is None else flow, self.throughput.seconds(1))
-        return future
+        return request.future
 
     def check_size(self, request: ActiveRequest) -> None:
         """Refuse a request that can never run.
@@ -166,7 +181,7 @@ class Scheduler:
             return request.future.cancelled() or request.deadline <= now
 
         with self.lock:
-            waiting = self.queue.remove(is_over)
+            waiting = self.queue.take(is_over)
         active = [request for request in self.active() if is_over(request)]
         for request in active:
             self.leave(request)
@@ -301,7 +316,7 @@ class Scheduler:
         """Take no more requests, and fail all that are not finished."""
         self.drain()
         with self.stepping, self.lock:
-            waiting = self.queue.remove(lambda request: True)
+            waiting = self.queue.take(lambda request: True)
             active = self.active()
             for request in active:
                 self.leave(request)
@@ -325,13 +340,3 @@ class Scheduler:
             prefix_hit_tokens=self.prefixes.hit_tokens,
             tokens_per_second=self.throughput.tokens_per_second,
         )
-
-
-def chunk_size(left: int, most: int) -> int:
-    """Return how many of the ``left`` tokens of a prompt to compute now: ``most``, but never leave just one.
-
-    A chunk of one token is a matrix times a vector, which is rounded differently.
-    """
-    if left <= most:
-        return left
-    return most - 1 if left - most == 1 else most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 # The newest tokens that the mean is over, and what is assumed before the first.
 MEMORY = 4096
 ASSUMED_TOKENS_PER_SECOND = 100.0
@@ -25,3 +27,7 @@ class Throughput:
     def seconds(self, tokens: int) -> float:
         """Return how long so many tokens take."""
         return tokens / self.tokens_per_second
+
+    def retry_after(self, tokens: int) -> int:
+        """Return the whole seconds, from 1 to 60, after which so many tokens are computed."""
+        return min(60, max(1, math.ceil(self.seconds(tokens))))

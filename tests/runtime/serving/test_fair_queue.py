@@ -47,7 +47,7 @@ def test_each_flow_keeps_its_order_and_tokens_are_counted(items: list[tuple[int,
     queue: FairQueue[tuple[int, int]] = FairQueue(Clock())
     for number, (tokens, flow) in enumerate(items):
         queue.push((flow, number), tokens, flow, 0.5)
-    removed = queue.remove(lambda item: item[1] % 3 == 0)
+    removed = queue.take(lambda item: item[1] % 3 == 0)
     left = [item for number, item in enumerate(items) if number % 3]
     assert len(removed) + len(queue) == len(items)
     assert queue.tokens == sum(tokens for tokens, _ in left)

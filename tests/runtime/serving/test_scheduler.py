@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgebert_runtime import Bundle, Generation, Generator
+from edgebert_runtime.decoders.slot_cache import chunk_size
 from edgebert_runtime.errors import BundleError, DeadlineError, EdgebertError, InputError, LimitError, QueueFullError
 from edgebert_runtime.generation import Step
-from edgebert_runtime.serving.scheduler import Scheduler, chunk_size
+from edgebert_runtime.serving.scheduler import Scheduler
 
 PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MODES: list[dict[str, Any]] = [

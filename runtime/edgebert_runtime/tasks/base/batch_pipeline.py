@@ -7,10 +7,11 @@ bounded. While one window runs, the next is tokenized.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from edgebert_runtime.session.session import Runnable
 from edgebert_runtime.tasks.base.engine import Engine, Progress
 from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem, build_feeds
 from edgebert_runtime.tasks.base.text_options import CheckedOptions, TokenLimits
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger("edgebert")
 
@@ -63,6 +67,15 @@ class Window(Generic[WorkT, ValueT]):
         self.size += max(1, len(work.rows))
 
 
+class RowBatcher(Protocol):
+    """Runs rows of many calls in common batches."""
+
+    def submit(
+        self, rows: Sequence[ModelInput], receive: Callable[[int, tuple[Floats, ...]], None]
+    ) -> Sequence[Future[None]]:
+        """Queue rows; ``receive`` gets the number of each, and its part of every output."""
+
+
 class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
     """An engine that runs rows of many texts in batches.
 
@@ -82,12 +95,19 @@ class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
         file = bundle.path / bundle.manifest.graphs[self._graphs[0]].file
         size = sum(entry.bytes for entry in bundle.manifest.files.values())
         self._executor = BatchExecutor(self._session, file, self.threads, size)
+        self._batcher: RowBatcher | None = None
         self._limits = TokenLimits(self.default_tokens, self.max_tokens, self._executor.batch_tokens)
 
     def close(self) -> None:
         """Free the sessions. A closed engine refuses every call; closing it twice is allowed."""
         super().close()
         self._executor.close()
+
+    def with_batcher(self, batcher: RowBatcher) -> Self:
+        """Return this engine with its rows run by ``batcher``, together with those of others."""
+        engine = object.__new__(type(self))
+        engine.__dict__.update(self.__dict__, _batcher=batcher)
+        return engine
 
     def _tokenize(self, item: Any, index: int, request: RequestT) -> WorkT:
         """Turn an item of a call into rows; ``index`` is its number there.
@@ -123,19 +143,36 @@ class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
 
     def _start(self, window: Window[WorkT, ValueT], request: RequestT) -> tuple[Window[WorkT, ValueT], PendingBatches]:
         """Start to run a window, in batches of rows of about the same length."""
+        if self._batcher is not None:
+            futures = self._batcher.submit(window.rows, partial(self._receive, window, request))
+            return window, PendingBatches(self._session, (), futures)
         lengths = [len(row.ids) for row in window.rows]
         compute = partial(self._run_batch, window, request)
         return window, self._executor.start(lengths, request.options.max_batch_tokens, compute)
 
     def _run_batch(self, window: Window[WorkT, ValueT], request: RequestT, session: Runnable, batch: list[int]) -> None:
         """Run the rows of a batch, and set their values in the window."""
-        rows = [window.rows[number] for number in batch]
-        outputs = session.run(list(self._outputs), build_feeds(rows, self._inputs))
-        for number, row, parts in zip(batch, rows, self._scatter(rows, outputs), strict=True):
-            for part in parts:
-                if not np.isfinite(part).all():
-                    raise not_finite(window.items, row)
-            window.values[number] = self._read_outputs(row, parts, request)
+        outputs = self.run_rows(session, [window.rows[number] for number in batch])
+        for number, parts in zip(batch, outputs, strict=True):
+            self._receive(window, request, number, parts)
+
+    def run_rows(self, session: Runnable, rows: Sequence[ModelInput]) -> list[tuple[Floats, ...]]:
+        """Run rows as one batch; return each row's part of every output, which holds until the next batch."""
+        return self._scatter(rows, session.run(list(self._outputs), build_feeds(rows, self._inputs)))
+
+    def _receive(
+        self, window: Window[WorkT, ValueT], request: RequestT, number: int, parts: tuple[Floats, ...]
+    ) -> None:
+        """Set the value of a row in its window.
+
+        Raises:
+            EdgebertError: if its outputs are not finite numbers.
+        """
+        row = window.rows[number]
+        for part in parts:
+            if not np.isfinite(part).all():
+                raise not_finite(window.items, row)
+        window.values[number] = self._read_outputs(row, parts, request)
 
     def _scatter(self, rows: Sequence[ModelInput], outputs: Sequence[Floats]) -> list[tuple[Floats, ...]]:
         """Return each row's part of every output, without padding."""

@@ -1,0 +1,65 @@
+"""The thread that runs a model, beside an event loop that never does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from edgebert_runtime.errors import EdgebertError
+
+
+class Worker(Protocol):
+    """Requests of one model, computed a step at a time."""
+
+    def step(self) -> bool:
+        """Compute a step, and return whether work is left."""
+
+    def drain(self) -> None:
+        """Take no more requests."""
+
+    def close(self, error: EdgebertError | None = None) -> None:
+        """Fail all requests that are not finished."""
+
+
+class ModelThread:
+    """Steps a worker while it has work, and sleeps otherwise.
+
+    ``after_step`` is called on the thread after each step. A bug in a step fails the requests that it touched, and the
+    thread lives on.
+    """
+
+    def __init__(self, worker: Worker, after_step: Callable[[], None]) -> None:
+        self.worker = worker
+        self.after_step = after_step
+        self.condition = threading.Condition()
+        self.awake = self.stopping = self.at_once = False
+        self.thread = threading.Thread(target=self.run, name="edgebert-model", daemon=True)
+        self.thread.start()
+
+    def wake(self) -> None:
+        """Let the thread look for work."""
+        with self.condition:
+            self.awake = True
+            self.condition.notify()
+
+    def stop(self, at_once: bool = False) -> None:
+        """Take no more requests; end after those that were taken, or ``at_once`` between two steps."""
+        self.worker.drain()
+        with self.condition:
+            self.stopping, self.at_once = True, self.at_once or at_once
+            self.condition.notify()
+
+    def run(self) -> None:
+        """Step until stopped."""
+        while True:
+            with self.condition:
+                self.condition.wait_for(lambda: self.awake or self.stopping)
+                self.awake = False
+            while not self.at_once and self.worker.step():
+                self.after_step()
+            self.after_step()
+            if self.stopping:
+                break
+        self.worker.close()
+        self.after_step()
