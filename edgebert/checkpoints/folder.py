@@ -1,7 +1,7 @@
 """Read the files of a checkpoint folder without trusting them.
 
 Only regular files are opened, links only where they stay inside the folder or lead to the ``blobs`` of the hub
-cache that the folder is a snapshot of, and nothing larger than its cap is read.
+cache, and nothing larger than its cap is read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from edgebert_runtime.bundle.links import is_inside
 from edgebert_runtime.errors import CheckpointError
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -73,7 +74,7 @@ class CheckpointFolder:
             CheckpointError: if it is missing, cannot be read, is not a regular file, or is a link out of the folder.
         """
         target = os.path.realpath(self.path / name)
-        if not self.allows(target):
+        if not is_inside(self.path, target):
             raise CheckpointError(
                 f"{name} is a link to {target}, outside of the folder; replace the link by the file itself"
             )
@@ -88,14 +89,6 @@ class CheckpointFolder:
             os.close(descriptor)
             raise CheckpointError(f"{name} is not a regular file; put the file itself there")
         return os.fdopen(descriptor, "rb")
-
-    def allows(self, target: str) -> bool:
-        """Say whether the resolved path ``target`` may be read."""
-        root = Path(os.path.realpath(self.path))
-        roots = [root]
-        if root.parent.name == "snapshots":
-            roots.append(root.parent.parent / "blobs")
-        return any(Path(target).is_relative_to(allowed) for allowed in roots)
 
     def content(self, name: str, cap: int) -> bytes:
         """Return the bytes of the file ``name``, at most ``cap``.

@@ -145,6 +145,17 @@ def test_links_within_the_folder_and_the_hub_cache(sound: Path, tmp_path: Path) 
     open_checkpoint(tmp_path / "link").load_model()
 
 
+def test_a_local_folder_of_links_into_the_hub_cache(sound: Path, tmp_path: Path) -> None:
+    """What ``hf download --local-dir`` of older versions makes."""
+    blobs, local = tmp_path / "cache" / "models--a--b" / "blobs", tmp_path / "local"
+    blobs.mkdir(parents=True)
+    local.mkdir()
+    for number, file in enumerate(sound.iterdir()):
+        shutil.copy(file, blobs / str(number))
+        (local / file.name).symlink_to(blobs / str(number))
+    open_checkpoint(local).load_model()
+
+
 def test_prompt_is_noted(folder: Path) -> None:
     modules("Transformer", "Pooling", "Normalize")(folder)
     write("config_sentence_transformers.json", '{"prompts": {"q": "query: "}, "default_prompt_name": "q"}')(folder)

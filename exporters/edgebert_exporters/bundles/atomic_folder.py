@@ -52,7 +52,9 @@ def check_destination(target: Path, force: bool) -> None:
         raise ExportError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     if not os.path.lexists(target):
         return
-    if target.is_symlink() or not target.is_dir():
+    if target.is_symlink():
+        raise ExportError(f"{target} is a link to {os.path.realpath(target)}; give the folder itself")
+    if not target.is_dir():
         raise ExportError(f"{target} exists and is not a folder; choose another destination")
     if any(target.iterdir()):
         if not (target / MANIFEST_NAME).is_file():

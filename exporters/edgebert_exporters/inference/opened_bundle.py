@@ -14,7 +14,7 @@ from edgebert_exporters.inference.graph_runner import kind_of, open_graphs, resu
 from edgebert_exporters.inference.model_kind import Array, ModelKind, Opener
 from edgebert_exporters.inference.sample_texts import Sample
 from edgebert_runtime.bundle.manifest import Manifest
-from edgebert_runtime.bundle.reader import Bundle
+from edgebert_runtime.bundle.reader import DATA_FILES, Bundle
 from edgebert_runtime.session.session import open_session
 
 if TYPE_CHECKING:
@@ -71,7 +71,29 @@ class OpenedBundle:
         """Return the ONNX graphs by name; weights are read from their files when they are asked for."""
         import onnx_ir as ir  # which verifying alone does without
 
-        return {name: ir.load(self.path / spec.file) for name, spec in self.manifest.graphs.items()}
+        models = {name: ir.load(self.path / spec.file) for name, spec in self.manifest.graphs.items()}
+        for value in (value for model in models.values() for value in model.graph.initializers.values()):
+            old = value.const_value
+            if isinstance(old, ir.ExternalTensor):  # which refuses a file that is a link, checked though it is
+                value.const_value = ir.ExternalTensor(
+                    os.path.basename(self.weights_file(old.location)),
+                    old.offset,
+                    old.length,
+                    old.dtype,
+                    shape=old.shape,
+                    name=old.name or "",
+                    base_dir=self.weights_folder,
+                )
+        return models
+
+    def weights_file(self, name: str | os.PathLike[str]) -> str:
+        """Return the path of a file of weights, where its links lead."""
+        return os.path.realpath(self.path / name)
+
+    @property
+    def weights_folder(self) -> Path:
+        """Return the folder that holds the file of weights itself."""
+        return Path(self.weights_file(DATA_FILES[0])).parent
 
     @cached_property
     def session(self) -> Any:

@@ -85,7 +85,8 @@ class InMemorySession:
 def open_models(models: Mapping[str, ir.Model], source: OpenedBundle) -> Runnable:
     """Open graphs in memory, by name, in place of those of their bundle."""
     by_file = {source.manifest.graphs[name].file: model for name, model in models.items()}
-    return open_graphs(source.path, source.manifest, lambda file: InMemorySession(by_file[file.name], source.path))
+    folder = source.weights_folder
+    return open_graphs(source.path, source.manifest, lambda file: InMemorySession(by_file[file.name], folder))
 
 
 class ObservedSession:
@@ -123,7 +124,7 @@ def observe_graph(
     source: OpenedBundle, graph: str, observers: Mapping[str, Observer], batches: Sequence[Batch]
 ) -> None:
     """Pass the activations of a graph to observers, by value name, while batches run."""
-    observed = ObservedSession(source.graphs[graph], source.path, observers)
+    observed = ObservedSession(source.graphs[graph], source.weights_folder, observers)
 
     def opener(file: Path) -> Runnable:
         return observed if file.name == source.manifest.graphs[graph].file else open_session(file)

@@ -51,6 +51,11 @@ def explain_open(file: Path, error: Exception) -> EdgebertError:
             hint="pip install -U onnxruntime, or export with {target}",
             options={"target": "portable"},
         )
+    if "escapes model directory" in text:
+        return BundleError(
+            f"{file} has its weights behind a link, which onnxruntime follows only inside the folder and where the "
+            "model itself leads; put the file itself there"
+        )
     return BundleError(f"{file} was refused by onnxruntime ({text}); export the bundle again")
 
 

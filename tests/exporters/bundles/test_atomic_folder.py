@@ -110,7 +110,7 @@ def a_link(tmp_path: Path) -> Path:
         (no_force, False, "exists; use force=True to replace it"),
         (not_a_bundle, True, "is not an edgebert bundle"),
         (a_file, True, "is not a folder"),
-        (a_link, True, "is not a folder"),
+        (a_link, True, "is a link to .*; give the folder itself"),
         (lambda tmp_path: tmp_path / "no" / "b", False, "no does not exist; create it first"),
     ],
 )

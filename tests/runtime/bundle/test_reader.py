@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -72,19 +71,6 @@ def test_a_missing_file_is_named(broken: Path, name: str) -> None:
     (broken / name).unlink()
     with pytest.raises(IntegrityError, match=f"{name} is missing"):
         Bundle.open(broken)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_links_and_special_files_are_refused(broken: Path, folder: Path, name: str) -> None:
-    (broken / name).unlink()
-    for target in (folder / name, Path("/dev/zero"), Path(name), None):
-        if target is None:
-            os.mkfifo(broken / name)
-        else:
-            os.symlink(target, broken / name)
-        with pytest.raises(UnsafeBundleError, match="link or a special file"):
-            Bundle.open(broken)
-        (broken / name).unlink()
 
 
 def test_extra_files_are_left_alone(broken: Path) -> None:
