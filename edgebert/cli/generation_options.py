@@ -94,7 +94,8 @@ def write_texts(request: Request, one_text: bool, stream: bool, options: dict[st
     with reading(request, one_text) as texts:
         engine = request.load()
         if stream:
-            print_stream(engine, texts, {**options, "encoding_errors": request.encoding_errors}, item)
+            keywords = {name: value for name, value in request.keywords.items() if name != "max_batch_tokens"}
+            print_stream(engine, texts, {**options, **keywords}, item)
             return
         options = with_count_of_bundle(options, engine)
         write, keywords = getattr(engine, request.verb), {**options, **request.keywords}

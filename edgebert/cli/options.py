@@ -131,6 +131,11 @@ def request_options(
             default="strict",
             help="Text that is not valid Unicode: strict fails; replace puts U+FFFD in its place.",
         ),
+        click.option(
+            "--special-tokens",
+            is_flag=True,
+            help="Read special tokens that stand in a text, such as [SEP], as tokens. For texts that you trust.",
+        ),
         engine_options,
     ]
 
@@ -154,6 +159,7 @@ def as_request(function: Callable[..., None]) -> Callable[..., None]:
         as_json: bool,
         max_batch_tokens: int | None,
         encoding_errors: EncodingErrors,
+        special_tokens: bool,
         no_truncate: bool | None = None,
         texts: tuple[str, ...] = (),
         file: Path | None = None,
@@ -161,7 +167,9 @@ def as_request(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if texts and file:
             raise click.UsageError("Give texts as arguments or with --input, not both.")
-        keywords = {"max_batch_tokens": max_batch_tokens, "encoding_errors": encoding_errors}
+        keywords: dict[str, Any] = {"max_batch_tokens": max_batch_tokens, "encoding_errors": encoding_errors}
+        if special_tokens:
+            keywords["special_tokens"] = True
         if "max_tokens" in options:
             keywords["max_tokens"] = options.pop("max_tokens")
         if no_truncate is not None:

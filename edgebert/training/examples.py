@@ -15,7 +15,7 @@ from torch import Tensor
 
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.inputs.special_tokens import EncodedInput, fit_pair
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer, build
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, ModelTokenizer, build
 
 IGNORED = -100  # the label of positions without a loss
 
@@ -44,17 +44,17 @@ class Batch(NamedTuple):
         return int(self.attention_mask.sum())
 
 
-def reader(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
+def reader(tokenizer: tokenizers.Tokenizer) -> ModelTokenizer:
     """Return the tokenizer of the engines, for which special tokens in a text are plain characters.
 
     Raises:
         TokenizerError: if the tokenizer does more than putting special tokens before, between and after texts.
     """
     file = Path(TOKENIZER_NAME)
-    return Tokenizer(file, build(file, tokenizer.to_str()))
+    return ModelTokenizer(file, build(file, tokenizer.to_str()))
 
 
-def join(read: Tokenizer, max_tokens: int, *texts: str) -> EncodedInput:
+def join(read: ModelTokenizer, max_tokens: int, *texts: str) -> EncodedInput:
     """Encode one text or two with special tokens, truncating the longer first.
 
     Raises:

@@ -118,10 +118,20 @@ def masked(engine: Any, lengths: Sequence[int]) -> list[list[int]]:
     return [[*row[: len(row) // 2], engine._mask_id, *row[len(row) // 2 + 1 :]] for row in ids(engine, lengths)]
 
 
+def word(engine: Any) -> str:
+    """Return a short text that the tokenizer has a token for."""
+    tokenizer = engine._tokenizer
+    if tokenizer.outside is None:
+        return "a"
+    candidates: list[str] = ["a", *tokenizer.inner.get_vocab()]
+    return next(text for text in candidates if tokenizer.takes(f"{text} {text}"))
+
+
 def words(engine: Any, tokens: int) -> str:
     """Return a text of so many tokens, or of fewer where the tokenizer takes several for its word."""
-    each = max(1, round(len(engine._tokenizer.content(" ".join(["a"] * 64)).ids) / 64))
-    return " ".join(["a"] * max(1, tokens // each))
+    text = word(engine)
+    each = max(1, round(len(engine._tokenizer.content(" ".join([text] * 64)).ids) / 64))
+    return " ".join([text] * max(1, tokens // each))
 
 
 def pairs(engine: Any, lengths: Sequence[int]) -> list[tuple[str, str]]:
@@ -133,7 +143,7 @@ def pairs(engine: Any, lengths: Sequence[int]) -> list[tuple[str, str]]:
 def questions(engine: Any, lengths: Sequence[int]) -> list[tuple[str, list[str]]]:
     """Return prompts of one word with two choices, of one length or of two that follow each other."""
     choices = [words(engine, n - engine._tokenizer.pair.num_special_tokens - 1) for n in lengths]
-    return [("a", list(two)) for two in zip(choices[::2], choices[1::2] or choices, strict=True)]
+    return [(word(engine), list(two)) for two in zip(choices[::2], choices[1::2] or choices, strict=True)]
 
 
 def texts(engine: Any, lengths: Sequence[int]) -> list[str]:

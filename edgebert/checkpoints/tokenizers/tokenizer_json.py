@@ -34,6 +34,7 @@ from edgebert.checkpoints.tokenizers.vocab_files import (
 )
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.tokenizer import UNKNOWN_PIECES
+from edgebert_runtime.inputs.unknown_text import add_outside_token, lacks_unknown_token
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,8 @@ def read_tokenizer(
         log.info("%s: left out %s, which the model has no embedding of", source, dropped)
     tokenizer = load_tokenizer(source, json.dumps(data))
     add_tokens(tokenizer, added, vocab_size)
+    if lacks_unknown_token(data):
+        notes.append(f"{source} has no unknown token: a text with a character outside its vocabulary is refused")
     problems = [*vocabulary_problems(data, tokenizer, vocab_size), *special_problems(data, tokenizer, settings)]
     if problems := [*(f"{source}: {problem}" for problem in problems), *id_problems(tokenizer, added)]:
         raise TokenizerError("; ".join(problems))
@@ -238,7 +241,8 @@ def find_mask(tokenizer: Tokenizer, settings: dict[str, Any]) -> str | None:
     """Return the mask token, if the tokenizer reads one."""
     names = [settings["mask_token"]] if settings.get("mask_token") else MASKS
     token_ids = {name: id for name in names if (id := tokenizer.token_to_id(name)) is not None}
-    read = [name for name, id in token_ids.items() if id in tokenizer.encode(name, add_special_tokens=False).ids]
+    total = probed(tokenizer.to_str()) if token_ids else tokenizer
+    read = [name for name, id in token_ids.items() if id in total.encode(name, add_special_tokens=False).ids]
     return read[0] if len(read) == 1 else None
 
 
@@ -246,7 +250,7 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
     """Load a tokenizer and try it once."""
     try:
         tokenizer = Tokenizer.from_str(text)
-        tokenizer.encode(PROBE)
+        probed(text).encode(PROBE)
     except BaseException as error:
         # A panic of the Rust library is no Exception; nothing but its name tells it from an interrupt.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -256,6 +260,14 @@ def load_tokenizer(source: str, text: str) -> Tokenizer:
             "save it again, or update tokenizers"
         ) from error
     return tokenizer
+
+
+def probed(text: str) -> Tokenizer:
+    """Return a tokenizer that encodes any text, with a token for unknown text if it has none."""
+    data = json.loads(text)
+    if lacks_unknown_token(data):
+        text = json.dumps(add_outside_token(data, Tokenizer.from_str(text).get_vocab_size()))
+    return Tokenizer.from_str(text)
 
 
 def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: int | None) -> Iterator[str]:
@@ -273,15 +285,6 @@ def vocabulary_problems(data: dict[str, Any], tokenizer: Tokenizer, vocab_size: 
     shared = len(vocabulary) - len(set(vocabulary.values())) if isinstance(vocabulary, dict) else 0
     if shared:
         yield f"{shared} ids belong to two tokens; use the tokenizer of the model"
-    if drops_text(data):
-        yield "has no token for unknown text and would drop it; use a tokenizer with unk_token"
-
-
-def drops_text(data: dict[str, Any]) -> bool:
-    """Say whether a BPE has neither bytes nor an unknown token."""
-    model = data["model"]
-    bpe = model.get("type") == "BPE" and model.get("unk_token") is None and not model.get("byte_fallback")
-    return bpe and '"ByteLevel"' not in json.dumps([data.get("pre_tokenizer"), data.get("normalizer")])
 
 
 def special_problems(data: dict[str, Any], tokenizer: Tokenizer, settings: dict[str, Any]) -> Iterator[str]:
@@ -306,4 +309,4 @@ def emitted(processor: Any) -> Iterator[tuple[str, int]]:
             yield processor[key][0], processor[key][1]
     specials = processor.get("special_tokens")  # TemplateProcessing
     for special in specials.values() if isinstance(specials, dict) else ():
-        yield from zip(special["tokens"], special["ids"], strict=True)
+        yield from zip(special["tokens"], special["ids"], strict=False)

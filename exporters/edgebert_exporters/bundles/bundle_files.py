@@ -15,7 +15,7 @@ from edgebert_runtime.bundle.manifest import MANIFEST_NAME, FileEntry, GraphSpec
 from edgebert_runtime.bundle.reader import sha256
 from edgebert_runtime.errors import ExportError
 from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME
-from edgebert_runtime.tasks.translator import TOKENIZERS
+from edgebert_runtime.tasks.base.bundle_tokenizers import TOKENIZERS
 
 WEIGHTS_NAME = "weights.bin"
 # Protocol buffers, and so ONNX files, end at 2 GiB. A little room is left for the graph itself.

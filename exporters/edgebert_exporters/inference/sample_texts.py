@@ -12,9 +12,9 @@ from edgebert_exporters.inference.batch import Batch
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import QuantizationError
 from edgebert_runtime.inputs.batching import pad, plan_batches
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
+from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, ModelTokenizer
 from edgebert_runtime.task_specs import TASKS
-from edgebert_runtime.tasks.translator import TOKENIZERS
+from edgebert_runtime.tasks.base.bundle_tokenizers import TOKENIZERS
 
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.
@@ -40,10 +40,10 @@ def sample_texts() -> list[str]:
     return text.splitlines()
 
 
-def source_tokenizer(bundle: Bundle) -> Tokenizer:
+def source_tokenizer(bundle: Bundle) -> ModelTokenizer:
     """Load the tokenizer of a bundle; of two, that of sources."""
     name = TOKENIZERS[0] if TOKENIZERS[0] in bundle.manifest.files else TOKENIZER_NAME
-    return Tokenizer.load(bundle.path / name, bundle.manifest.limits.vocab_size)
+    return ModelTokenizer.load(bundle.path / name, bundle.manifest.limits.vocab_size)
 
 
 def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> list[list[int]]:

@@ -95,7 +95,9 @@ class Languages:
             raise InputError(
                 f"begins with >>{code[1]:.40}<<, which is not one of {', '.join(self.tokens)}", index=index
             )
-        return text[code.end() :], Direction(direction.source, self.tokens[code[1]])
+        content = text[code.end() :]
+        # A second code is text. The tokenizer reads one at the very start only, which a space moves away.
+        return f" {content}" if CODE.match(content) else content, Direction(direction.source, self.tokens[code[1]])
 
     def add_special_tokens(self, ids: list[int], direction: Direction, template: SpecialTokenTemplate) -> list[int]:
         """Put language tokens and special tokens around the ids of a source.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from edgebert_runtime.errors import TokenizerError
+from edgebert_runtime.inputs.unknown_text import OUTSIDE
 
 # The first of these that a tokenizer knows shows its special tokens.
 PROBES = ("a", "0", "The", "C")
@@ -77,6 +79,32 @@ def detect_template(inner: Any, texts: int) -> SpecialTokenTemplate:
     if order != list(range(texts)) or template.join(*[probe.ids] * texts) != (encoding.ids, encoding.type_ids):
         raise TokenizerError(f"the tokenizer makes {encoding.tokens} of {texts} x {probe.tokens}; export again")
     return template
+
+
+def leaking_tokens(inner: Any) -> frozenset[int]:
+    """Return the special tokens that a text of their characters gives, although it should not.
+
+    Where the vocabulary of a Unigram model lists them, the model finds them like any other piece.
+    """
+    special = {index: token.content for index, token in inner.get_added_tokens_decoder().items() if token.special}
+    return frozenset(
+        index
+        for index, token in special.items()
+        if any(index in inner.encode(text, add_special_tokens=False).ids for text in (token, f"a {token}"))
+    )
+
+
+def without_tokens(text: str, ids: frozenset[int]) -> str:
+    """Return a tokenizer.json in whose vocabulary other texts, which nobody writes, stand for the tokens ``ids``."""
+    data = json.loads(text)
+    vocab = data["model"]["vocab"]
+    names = {index: f"{OUTSIDE}{index}" for index in ids}
+    if isinstance(vocab, dict):
+        data["model"]["vocab"] = {names.get(index, token): index for token, index in vocab.items()}
+    else:
+        data["model"]["vocab"] = [[names.get(index, piece), score] for index, (piece, score) in enumerate(vocab)]
+    data["added_tokens"] = [token for token in data["added_tokens"] if token["id"] not in ids]
+    return json.dumps(data)
 
 
 def fit_pair(first: int, second: int, room: int) -> tuple[int, int]:

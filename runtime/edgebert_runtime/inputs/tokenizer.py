@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
-from edgebert_runtime.inputs.special_tokens import detect_template
+from edgebert_runtime.inputs.special_tokens import detect_template, leaking_tokens, without_tokens
+from edgebert_runtime.inputs.unknown_text import add_outside_token, lacks_unknown_token, outside_error
 
 TOKENIZER_NAME = "tokenizer.json"
 # If this token follows the model's vocabulary, all tokens after it are pieces of unknown text.
@@ -22,27 +24,37 @@ class Encoded(NamedTuple):
     full_length: int
 
 
-class Tokenizer:
+class ModelTokenizer:
     """A tokenizer whose input is text only, and whose ids are all in the model's vocabulary.
 
     ``single`` and ``pair`` are the special tokens around one text and two. ``unknown`` is the id for text outside the
     vocabulary, None if there is no such text. Ids from ``vocab_end`` on, if it is not None, stand for such text too.
-    Threads may share a tokenizer: nothing in it changes after loading.
+    A text with the id ``outside``, if it is not None, is refused. Threads may share a tokenizer: nothing that they see
+    changes after loading.
     """
 
-    def __init__(self, file: Path, inner: Any, unknown: int | None = None, vocab_end: int | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        inner: Any,
+        unknown: int | None = None,
+        vocab_end: int | None = None,
+        outside: int | None = None,
+    ) -> None:
         self.file = file
         self.inner = inner
         self.unknown = unknown
         self.vocab_end = vocab_end
+        self.outside = outside
         try:
             self.single, self.pair = detect_template(inner, 1), detect_template(inner, 2)
+            self.leaking = leaking_tokens(inner) - {unknown}
         except BaseException as error:
             raise tokenizer_error(file, error) from error
         self.num_special_tokens = self.single.num_special_tokens
 
     @classmethod
-    def load(cls, file: Path, vocab_size: int, special_token: str | None = None) -> Tokenizer:
+    def load(cls, file: Path, vocab_size: int, special_token: str | None = None) -> ModelTokenizer:
         """Load ``file`` for a model whose ids are below ``vocab_size``.
 
         ``special_token`` is the one special token that texts may contain, such as a mask token.
@@ -57,11 +69,28 @@ class Tokenizer:
             raise TokenizerError(f"{file} is not readable JSON ({error}); export the bundle again") from error
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):
             raise TokenizerError(f"{file} is not a tokenizer.json: it has no model; export the bundle again")
-        inner = build(file, data) if special_token is None else allow_special_token(file, description, special_token)
+        outside = vocab_size if lacks_unknown_token(description) else None
+        read = description if outside is None else add_outside_token(description, outside)
+        if special_token is not None:
+            inner = allow_special_token(file, read, special_token)
+        else:
+            inner = build(file, data if outside is None else json.dumps(read))
         check_ids(file, description, inner, vocab_size)
-        check_unknown(file, description)
         vocab_end = vocab_size if inner.token_to_id(UNKNOWN_PIECES) == vocab_size else None
-        return cls(file, inner, unknown_id(description, inner), vocab_end)
+        unknown = unknown_id(description, inner) if outside is None else None
+        return cls(file, inner, unknown, vocab_end, outside)
+
+    @cached_property
+    def with_special_tokens(self) -> Any:
+        """The ``tokenizers.Tokenizer`` that reads special tokens in a text as tokens, made when it is asked for."""
+        inner = build(self.file, self.inner.to_str())
+        inner.encode_special_tokens = False
+        return inner
+
+    @cached_property
+    def without_special_tokens(self) -> Any:
+        """The ``tokenizers.Tokenizer`` for texts in which ``inner`` finds special tokens though it should not."""
+        return build(self.file, without_tokens(self.inner.to_str(), self.leaking))
 
     def check_max_tokens(self, max_tokens: int, num_special_tokens: int | None = None) -> None:
         """Make sure that special tokens leave room for text; ``None`` stands for those of one text.
@@ -77,24 +106,39 @@ class Tokenizer:
                 value=max_tokens,
             )
 
-    def content(self, text: str) -> Any:
-        """Return the ``tokenizers.Encoding`` of a text without special tokens.
+    def content(self, text: str, special_tokens: bool = False) -> Any:
+        """Return the ``tokenizers.Encoding`` of a text without those around it.
+
+        With ``special_tokens`` those in the text are read as tokens, otherwise as the characters that they are.
 
         Raises:
+            InputError: if the text has characters that the tokenizer has no token for.
             TokenizerError: if the text cannot be tokenized.
         """
         try:
-            return self.inner.encode(text, add_special_tokens=False)
+            inner = self.with_special_tokens if special_tokens else self.inner
+            encoding = inner.encode(text, add_special_tokens=False)
+            if self.leaking and not special_tokens and not self.leaking.isdisjoint(encoding.ids):
+                encoding = self.without_special_tokens.encode(text, add_special_tokens=False)
         except BaseException as error:
             raise tokenizer_error(self.file, error) from error
+        if self.outside is not None and self.outside in encoding.ids:
+            raise outside_error(text, encoding, self.outside)
+        return encoding
 
-    def ids(self, text: str) -> list[int]:
-        """Return the ids of a text without special tokens.
+    def takes(self, text: str) -> bool:
+        """Say whether the tokenizer has tokens for a text and all characters in it."""
+        try:
+            return bool(self.content(text).ids)
+        except InputError:
+            return False
 
-        Raises:
-            TokenizerError: if the text cannot be tokenized.
-        """
-        ids: list[int] = self.content(text).ids
+    def ids(self, text: str, special_tokens: bool = False) -> list[int]:
+        """Return the ids of a text as :meth:`content` does."""
+        return self.in_vocabulary(self.content(text, special_tokens).ids)
+
+    def in_vocabulary(self, ids: list[int]) -> list[int]:
+        """Return ids with that of the unknown token in the place of those that stand for it."""
         if self.vocab_end is None or self.unknown is None or max(ids, default=0) < self.vocab_end:
             return ids
         return [index if index < self.vocab_end else self.unknown for index in ids]
@@ -110,7 +154,10 @@ class Tokenizer:
 
     def encode_one(self, text: str, max_tokens: int) -> Encoded:
         """Return the ids of one text."""
-        ids = self.ids(text)
+        return self.truncated(self.ids(text), max_tokens)
+
+    def truncated(self, ids: list[int], max_tokens: int) -> Encoded:
+        """Put special tokens around the ids of one text, of which the first are taken if they are too many."""
         room = max(0, max_tokens - self.num_special_tokens)
         return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.num_special_tokens)
 
@@ -222,25 +269,3 @@ def post_processor_ids(part: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(part, list):
         for value in part:
             yield from post_processor_ids(value)
-
-
-def check_unknown(file: Path, description: dict[str, Any]) -> None:
-    """Make sure that the tokenizer has a token for text outside its vocabulary.
-
-    Without one, WordPiece and Unigram fail at the first such word, and BPE drops it silently.
-
-    Raises:
-        TokenizerError: if the unknown token is missing.
-    """
-    model = description["model"]
-    kind, vocab, unknown = model.get("type"), model.get("vocab"), model.get("unk_token")
-    if kind == "Unigram":
-        complete = model.get("unk_id") is not None or bool(model.get("byte_fallback"))
-    elif kind == "BPE" and unknown is None:
-        steps = json.dumps([description.get("pre_tokenizer"), description.get("normalizer")])
-        complete = bool(model.get("byte_fallback")) or '"ByteLevel"' in steps
-    else:
-        added = description.get("added_tokens") or []
-        complete = unknown in (vocab or {}) or any(isinstance(t, dict) and t.get("content") == unknown for t in added)
-    if not complete:
-        raise TokenizerError(f"{file} has no token for unknown text (unk_token is {unknown!r:.40}); export again")

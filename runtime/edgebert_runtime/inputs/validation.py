@@ -51,6 +51,17 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InputError(f"is not one of {', '.join(choices)}", option=name, value=value)
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return an option that must be True or False.
+
+    Raises:
+        InputError: naming the option and the value.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError("is not True or False", option=name, value=value)
+    return bool(value)
+
+
 def iterate(items: Iterable[T], example: str) -> Iterator[T]:
     """Return an iterator over ``items``; ``example`` is a correct call, for the error.
 

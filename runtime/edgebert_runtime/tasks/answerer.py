@@ -145,9 +145,9 @@ class Answerer(BatchEngine[AnswerOptions, AnswerItem, "tuple[Floats, ...]", "lis
         """Put the question before each window of the context. There are no rows if either is blank."""
         question, context = read_pair(item, index)
         template, errors = self._tokenizer.pair, request.options.encoding_errors
-        question_ids = self._tokenizer.content(check_text(question, index, errors, "question")).ids
+        question_ids = self._encoder.content(question, index, request.options, "question")
         tokenized = check_text(context, index, errors, "question", "the context")
-        tokens = self._tokenizer.content(tokenized)
+        tokens = self._encoder.encoding(tokenized, index, request.options, "question", "the context")
         ids = tokens.ids
         if not question_ids or not ids or question.isspace() or context.isspace():
             return AnswerItem(index, (), context, tokenized, tokens, (), 0)

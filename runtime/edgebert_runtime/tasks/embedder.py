@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgebert_runtime.errors import BundleError, InputError
-from edgebert_runtime.inputs.validation import Item, check_choice, check_text, iterate
+from edgebert_runtime.inputs.validation import Item, check_choice, iterate
 from edgebert_runtime.task_specs import EMBED
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
 from edgebert_runtime.tasks.base.engine import Progress
@@ -171,7 +171,7 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
             row = self._encoder.row(item, index, options)
             return EmbedItem(index, (row,), (1,), len(row.ids))
         template = self._tokenizer.single
-        ids = self._tokenizer.content(check_text(item, index, options.encoding_errors)).ids
+        ids = self._encoder.content(item, index, options)
         windows = token_windows(len(ids), options.max_tokens - template.num_special_tokens, request.stride)
         rows = [ModelInput(template.join(ids[start:end]).ids) for start, end in windows]
         weights = tuple(max(1, end - start) for start, end in windows)

@@ -22,6 +22,7 @@ from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens,
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.task_specs import GENERATE
 from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.text_encoder import TextReading
 from edgebert_runtime.tasks.base.text_engine import (
     Generation,
     GenerationOptions,
@@ -58,6 +59,7 @@ class GenerateOptions(GenerationOptions, total=False):
     prompt_lookup: bool
     max_batch_tokens: int | None
     encoding_errors: Errors
+    special_tokens: bool
     progress: Progress | None
 
 
@@ -120,6 +122,7 @@ class Generator(TextGenerationEngine):
         prompt_lookup: bool = False,
         max_batch_tokens: int | None = None,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> list[Generation] | list[list[Generation]]:
@@ -132,12 +135,14 @@ class Generator(TextGenerationEngine):
         ``prefix`` stands before every prompt. ``prompt_lookup`` guesses text that repeats earlier text, and checks
         several tokens at a time (prompt lookup decoding). Neither changes the result; in a quantized bundle, rounding
         can turn near ties. ``max_batch_tokens`` bounds the tokens in the KV cache at a time, and so the memory.
+        ``special_tokens`` reads special tokens that stand in a prompt as tokens: leave it for text of strangers.
 
         Raises:
             InputError: naming the prompt or option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        checked = self._read_options(encoding_errors, num_return_sequences, dict(options))
+        reading = self._check_call(encoding_errors, special_tokens)
+        checked = self._read_options(num_return_sequences, dict(options))
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
         if prompt_lookup and checked.num_beams * checked.num_return_sequences > 1:
             raise InputError(
@@ -147,7 +152,7 @@ class Generator(TextGenerationEngine):
                 options={"num_beams": ..., "num_return_sequences": ...},
             )
         items = enumerate(iterate(prompts, "generate([text])"))
-        read = [self._prompt(item, index, prefix, encoding_errors) for index, item in items]
+        read = [self._prompt(item, index, prefix, reading) for index, item in items]
         results: list[list[Generation]] = [[] for _ in read]
         done = 0
         for batch in self._batches(read, checked, 1 if prompt_lookup else budget):
@@ -165,6 +170,7 @@ class Generator(TextGenerationEngine):
         prefix: Prefix | None = None,
         prompt_lookup: bool = False,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> Iterator[str]:
         """Yield the text that continues a prompt, piece by piece; joined, the pieces are the text of ``generate``.
@@ -176,9 +182,10 @@ class Generator(TextGenerationEngine):
             InputError: naming the option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        checked = self._read_options(encoding_errors, None, dict(options))
+        reading = self._check_call(encoding_errors, special_tokens)
+        checked = self._read_options(None, dict(options))
         check_stream(checked)
-        return self._pieces(self._prompt(prompt, 0, prefix, encoding_errors), checked, prefix, prompt_lookup)
+        return self._pieces(self._prompt(prompt, 0, prefix, reading), checked, prefix, prompt_lookup)
 
     def prepare(
         self,
@@ -186,6 +193,7 @@ class Generator(TextGenerationEngine):
         *,
         num_return_sequences: int | None = None,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> PreparedPrompt:
         """Check a prompt and its options for :class:`~edgebert_runtime.serving.scheduler.Scheduler`.
@@ -194,8 +202,9 @@ class Generator(TextGenerationEngine):
             InputError: naming the prompt or option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        checked = self._read_options(encoding_errors, num_return_sequences, dict(options))
-        ids = self._prompt(prompt, 0, None, encoding_errors).ids
+        reading = self._check_call(encoding_errors, special_tokens)
+        checked = self._read_options(num_return_sequences, dict(options))
+        ids = self._prompt(prompt, 0, None, reading).ids
         logits = np.empty((1, self._graph.vocab_size), np.float32)  # only its shape is read
         plan = SearchPlan.of(logits, [ids], checked, self.max_tokens, decode=True)
         rows = max(checked.num_beams, checked.num_return_sequences)
@@ -211,7 +220,7 @@ class Generator(TextGenerationEngine):
             raise BundleError(f"{self.bundle.path} copies its KV cache at each step; export it with the target cpu")
         return SlotCache(self._graph, self._session, slots, self.max_tokens)
 
-    def prefix(self, text: Item, *, encoding_errors: Errors = "strict") -> Prefix:
+    def prefix(self, text: Item, *, encoding_errors: Errors = "strict", special_tokens: bool = False) -> Prefix:
         """Compute the beginning that several prompts share, for ``generate(..., prefix=...)``.
 
         Its text is tokenized by itself: end it where a word ends.
@@ -219,8 +228,7 @@ class Generator(TextGenerationEngine):
         Raises:
             LimitError: if it leaves no room for a prompt.
         """
-        self._check_call(encoding_errors)
-        ids = self._prompt(text, 0, None, encoding_errors).ids
+        ids = self._prompt(text, 0, None, self._check_call(encoding_errors, special_tokens)).ids
         if len(ids) >= self.max_tokens:
             raise LimitError(
                 f"has {len(ids)} tokens and leaves no room in the model's {self.max_tokens}", item="the prefix"
@@ -235,6 +243,7 @@ class Generator(TextGenerationEngine):
         *,
         max_batch_tokens: int | None = None,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         progress: Progress | None = None,
     ) -> list[Scored]:
         """Return how likely the model finds each text.
@@ -246,29 +255,29 @@ class Generator(TextGenerationEngine):
         Raises:
             InputError: naming the text or option that cannot be used.
         """
-        self._check_call(encoding_errors)
+        reading = self._check_call(encoding_errors, special_tokens)
         budget = check_batch_tokens(max_batch_tokens, SCORE_BATCH_TOKENS)
         bos = self.decoding.get("bos_token_id")
         start = [] if bos is None else [bos]
         items = enumerate(iterate(texts, "score([text])"))
-        rows = [start + self._ids(item, index, encoding_errors) for index, item in items]
+        rows = [start + self._ids(item, index, reading) for index, item in items]
         return score_rows(rows, self._cache, self.max_tokens, budget, progress)
 
-    def _read_options(self, encoding_errors: Errors, count: int | None, options: dict[str, Any]) -> Options:
+    def _read_options(self, count: int | None, options: dict[str, Any]) -> Options:
         """Check a call, and return its options on top of the bundle's."""
         lengths = {"max_new_tokens", "max_length"}
         defaults = {} if lengths & (self.decoding.keys() | options.keys()) else {"max_new_tokens": MAX_NEW_TOKENS}
-        return self._search_options(encoding_errors, count, options, defaults)
+        return self._search_options(count, options, defaults)
 
-    def _ids(self, item: Item, index: int, errors: Errors) -> list[int]:
+    def _ids(self, item: Item, index: int, reading: TextReading) -> list[int]:
         """Return the token ids of a text, or the ids that stand for it, however many."""
-        text = self._encoder.text_or_ids(item, index, errors, None)
-        ids: list[int] = self._tokenizer.content(text).ids if isinstance(text, str) else text.tolist()
+        text = self._encoder.text_or_ids(item, index, reading.encoding_errors, None)
+        ids: list[int] = self._encoder.encoding(text, index, reading).ids if isinstance(text, str) else text.tolist()
         return ids
 
-    def _prompt(self, item: Item, index: int, prefix: Prefix | None, errors: Errors) -> Prompt:
+    def _prompt(self, item: Item, index: int, prefix: Prefix | None, reading: TextReading) -> Prompt:
         """Turn a text, or token ids, into a prompt."""
-        ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, errors)
+        ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, reading)
         if prefix is not None:
             if not ids:
                 raise InputError("is empty", index=index, item="prompt", hint="write at least a word after the prefix")

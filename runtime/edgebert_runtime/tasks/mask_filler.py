@@ -86,10 +86,6 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
         self._special_ids = {i for i, token in inner.get_added_tokens_decoder().items() if token.special}
         self._detokenizer = Spelling(inner, self.mask_token)
 
-    def _special_token_in_texts(self) -> str:
-        """Return the mask token: the special token that texts may contain."""
-        return self._setting("mask_token", str)
-
     def fill(
         self,
         texts: Iterable[Item],
@@ -150,7 +146,7 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
         """
         options = request.options
         text = self._encoder.text_or_ids(item, index, options.encoding_errors, options.max_ids)
-        encoded = self._tokenizer.content(text) if isinstance(text, str) else None
+        encoded = self._encoder.encoding(text, index, options) if isinstance(text, str) else None
         ids: list[int] = encoded.ids if encoded is not None else list(map(int, text))
         masks = [position for position, token in enumerate(ids) if token == self._mask_id]
         if not masks:

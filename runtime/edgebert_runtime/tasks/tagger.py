@@ -128,7 +128,7 @@ class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
         """Turn a text into a row for each of its windows; a text without tokens has none."""
         tokenized = checked_text(item, index, request.options.encoding_errors)
         template = self._tokenizer.single
-        tokens = self._tokenizer.content(tokenized)
+        tokens = self._encoder.encoding(tokenized, index, request.options)
         windows = token_windows(
             len(tokens.ids), request.options.max_tokens - template.num_special_tokens, request.stride
         )

@@ -12,8 +12,8 @@ from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options
 from edgebert_runtime.inputs.language_tokens import Direction, Languages
 from edgebert_runtime.inputs.sentence_splitter import Sentences, split_sentences
-from edgebert_runtime.inputs.tokenizer import Tokenizer
-from edgebert_runtime.inputs.validation import Errors, Item, TokenIds, check_ids, check_text, refuse
+from edgebert_runtime.inputs.validation import Errors, Item, TokenIds, check_ids, refuse
+from edgebert_runtime.tasks.base.text_encoder import TextEncoder
 
 # New tokens where no length is set: so many for each token of the source, and so many more.
 NEW_PER_TOKEN, MORE_NEW = 3, 16
@@ -30,6 +30,7 @@ class TranslationRequest:
     direction: Direction
     start: list[int]
     encoding_errors: Errors
+    special_tokens: bool = False
     split_sentences: bool = False
 
     @property
@@ -69,13 +70,12 @@ class SplitText:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Makes sources for a model of ``max_tokens`` positions on either side, and ``vocab_size`` tokens of targets."""
+    """Makes sources for a model of ``max_tokens`` positions on either side."""
 
-    tokenizer: Tokenizer
-    targets: Tokenizer
+    sources: TextEncoder
+    targets: TextEncoder
     languages: Languages
     max_tokens: int
-    vocab_size: int
 
     def first_tokens(
         self, start: Any, direction: Direction, target: str | None, options: dict[str, Any]
@@ -118,7 +118,7 @@ class SourceReader:
         ids_of: dict[str, list[int]] = {}
 
         def fits(sentence: str) -> bool:
-            ids_of[sentence] = ids = self.tokenizer.ids(sentence)
+            ids_of[sentence] = ids = self.sources.content(sentence, index, request)
             return len(self.add_special_tokens(ids, direction)) <= self.max_tokens
 
         if request.split_sentences:
@@ -127,7 +127,7 @@ class SourceReader:
             sentences = Sentences([text], ["", ""]) if text.strip() else Sentences([], [text])
         sources: list[EncoderInput | None] = []
         for sentence in sentences.texts:
-            ids = ids_of[sentence] if request.split_sentences else self.tokenizer.ids(sentence)
+            ids = ids_of[sentence] if request.split_sentences else self.sources.content(sentence, index, request)
             sources.append(
                 self.source(self.add_special_tokens(ids, direction), index, prefix, request) if ids else None
             )
@@ -135,7 +135,7 @@ class SourceReader:
 
     def add_special_tokens(self, ids: list[int], direction: Direction) -> list[int]:
         """Put special tokens around those of a text."""
-        return self.languages.add_special_tokens(ids, direction, self.tokenizer.single)
+        return self.languages.add_special_tokens(ids, direction, self.sources.tokenizer.single)
 
     def source(self, ids: list[int], index: int, prefix: list[int], request: TranslationRequest) -> EncoderInput:
         """Turn token ids into a source."""
@@ -186,10 +186,10 @@ class SourceReader:
     def target(self, item: Item, index: int, request: TranslationRequest) -> list[int]:
         """Return the token ids of a target, without special ones, or those that were given."""
         if isinstance(item, str):
-            return self.targets.ids(check_text(item, index, request.encoding_errors))
+            return self.targets.content(item, index, request)
         if not isinstance(item, (list, tuple, np.ndarray)):
             raise refuse(item, index)
-        ids: list[int] = check_ids(item, index, self.vocab_size, self.max_tokens).tolist()
+        ids: list[int] = check_ids(item, index, self.targets.vocab_size, self.max_tokens).tolist()
         return ids
 
     def pair(
@@ -202,7 +202,7 @@ class SourceReader:
         """
         if isinstance(text, str):
             text, direction = self.languages.named(text, index, request.direction)
-            text = self.add_special_tokens(self.tokenizer.ids(text), direction)
+            text = self.add_special_tokens(self.sources.content(text, index, request), direction)
         source = self.source(list(text), index, [], request)
         ids = self.target(target, index, request)
         if isinstance(target, str):

@@ -16,11 +16,11 @@ from edgebert_runtime.generation import Options, search, stream
 from edgebert_runtime.generation.text_streamer import first_of
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
 from edgebert_runtime.session.session import ClosedSession, Runnable, open_session
 from edgebert_runtime.task_specs import TRANSLATE
 from edgebert_runtime.tasks.base.engine import Progress
+from edgebert_runtime.tasks.base.text_encoder import TextEncoder, TextReading
 from edgebert_runtime.tasks.base.text_engine import (
     Generation,
     GenerationOptions,
@@ -40,7 +40,6 @@ from edgebert_runtime.tasks.translation_inputs import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-TOKENIZERS = SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer.json", "target_tokenizer.json"
 # Tokens of the sources of a batch, each counted for every beam, padding included.
 MAX_BATCH_TOKENS = 4096
 
@@ -54,6 +53,7 @@ class TranslateOptions(GenerationOptions, total=False):
     split_sentences: bool
     max_batch_tokens: int | None
     encoding_errors: Errors
+    special_tokens: bool
     progress: Progress | None
 
 
@@ -96,31 +96,18 @@ class Translator(TextGenerationEngine):
         super().close()
         self._decoder = ClosedSession()
 
-    def _load_tokenizer(self) -> Tokenizer:
-        """Load the tokenizer of the sources, and that of the targets where they have one of their own."""
-        path, size = self.bundle.path, self.bundle.manifest.limits.vocab_size
-        self._graph = Seq2SeqSignature.from_specs(*(self.bundle.graph(name) for name in self._graphs))
-        if SOURCE_TOKENIZER not in self.bundle.manifest.files:
-            self._target = Tokenizer.load(path / TOKENIZER_NAME, min(size, self._graph.vocab_size))
-            return self._target
-        self._target = Tokenizer.load(path / TARGET_TOKENIZER, self._graph.vocab_size)
-        return Tokenizer.load(path / SOURCE_TOKENIZER, size)
-
     def _read_settings(self) -> None:
         """Read the languages and the bundle's options."""
         super()._read_settings()
+        self._graph = Seq2SeqSignature.from_specs(*(self.bundle.graph(name) for name in self._graphs))
         size = self._graph.vocab_size
         languages = Languages.read(self.bundle.manifest.settings, self.bundle.manifest.limits.vocab_size, size)
         self.languages: tuple[str, ...] = tuple(languages.tokens)
         self.source_language, self.target_language = languages.source, languages.target
-        self._reader = SourceReader(self._tokenizer, self._target, languages, self.max_tokens, size)
+        self._reader = SourceReader(self._encoder, TextEncoder(self._target, size), languages, self.max_tokens)
         self._first: Any = self.decoding.get("decoder_start_token_id", self.decoding.get("bos_token_id"))
         if languages.style != "bart25" and not (type(self._first) is int and 0 <= self._first < size):
             raise BundleError(f"{self.bundle.path} has decoder_start_token_id={self._first!r:.40}; export again")
-
-    def _target_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer of the targets."""
-        return self._target
 
     @overload
     def translate(
@@ -156,6 +143,7 @@ class Translator(TextGenerationEngine):
         split_sentences: bool = False,
         max_batch_tokens: int | None = None,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> list[Generation] | list[list[Generation]]:
@@ -169,14 +157,16 @@ class Translator(TextGenerationEngine):
         ``target_prefix``, a text or one for each text, begins translations. ``tokens`` and ``score`` are those of the
         tokens after it. ``split_sentences`` translates sentences one by one, and joins them with the white space
         between them. ``score`` is then that of all their tokens. ``max_batch_tokens`` bounds the tokens of sources,
-        times beams, that are translated at a time.
+        times beams, that are translated at a time. ``special_tokens`` reads special tokens that stand in a text as
+        tokens: leave it for text of strangers.
 
         Raises:
             InputError: naming the text or option that cannot be used.
             LimitError: for a text, or a sentence, that is longer than the model takes.
         """
+        reading = self._check_call(encoding_errors, special_tokens)
         request = self._request(
-            num_return_sequences, dict(options), source_language, target_language, encoding_errors, split_sentences
+            num_return_sequences, dict(options), source_language, target_language, reading, split_sentences
         )
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
         items = list(iterate(texts, "translate([text])"))
@@ -204,6 +194,7 @@ class Translator(TextGenerationEngine):
         target_language: str | None = None,
         split_sentences: bool = False,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         **options: Unpack[GenerationOptions],
     ) -> Iterator[str]:
         """Yield a translation piece by piece; joined, the pieces are the text of ``translate`` without beams.
@@ -216,8 +207,9 @@ class Translator(TextGenerationEngine):
             InputError: naming the option that cannot be used.
             LimitError: for a text, or a sentence, that is longer than the model takes.
         """
+        reading = self._check_call(encoding_errors, special_tokens)
         request = self._request(
-            None, {"num_beams": 1, **options}, source_language, target_language, encoding_errors, split_sentences
+            None, {"num_beams": 1, **options}, source_language, target_language, reading, split_sentences
         )
         check_stream(request.options)
         (prefix,) = self._reader.prefixes(None if target_prefix is None else [target_prefix], 1, request)
@@ -231,6 +223,7 @@ class Translator(TextGenerationEngine):
         target_language: str | None = None,
         max_batch_tokens: int | None = None,
         encoding_errors: Errors = "strict",
+        special_tokens: bool = False,
         progress: Progress | None = None,
     ) -> list[Scored]:
         """Return how likely the model finds each target as the translation of its source.
@@ -243,7 +236,8 @@ class Translator(TextGenerationEngine):
             InputError: naming the pair or option that cannot be used.
             LimitError: for a source or target that is longer than the model takes.
         """
-        request = self._request(None, {}, source_language, target_language, encoding_errors)
+        reading = self._check_call(encoding_errors, special_tokens)
+        request = self._request(None, {}, source_language, target_language, reading)
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
         rows = [self._pair(*item, request) for item in enumerate(iterate(pairs, "score([(source, target)])"))]
         logprobs: list[list[float]] = [[] for _ in rows]
@@ -265,13 +259,13 @@ class Translator(TextGenerationEngine):
         options: dict[str, Any],
         source: str | None,
         target: str | None,
-        errors: Errors,
+        reading: TextReading,
         split: bool = False,
     ) -> TranslationRequest:
         """Check the options of a call."""
         direction = self._reader.languages.direction(source, target)
         start, options = self._reader.first_tokens(self._first, direction, target, options)
-        checked = self._search_options(errors, count, options, {})
+        checked = self._search_options(count, options, {})
         if split and checked.num_return_sequences > 1:
             raise InputError(
                 "asks for several results, of which each sentence would have its own",
@@ -280,7 +274,7 @@ class Translator(TextGenerationEngine):
                 hint="leave it out, or {split_sentences}",
                 options={"split_sentences": True},
             )
-        return TranslationRequest(checked, direction, [start], errors, bool(split))
+        return TranslationRequest(checked, direction, [start], *reading, bool(split))
 
     def _split(self, item: Item, index: int, prefix: list[int], request: TranslationRequest) -> SplitText:
         """Turn a text, or token ids, into sources."""

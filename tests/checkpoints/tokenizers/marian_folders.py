@@ -13,7 +13,7 @@ from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.tokenizers.sentencepiece_model import BYTE, NORMAL, read_sentencepieces
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile
 from edgebert.checkpoints.tokenizers.translation import TranslationTokenizers, read_tokenizers
-from edgebert_runtime.inputs.tokenizer import Tokenizer
+from edgebert_runtime.inputs.tokenizer import ModelTokenizer
 from tests.checkpoints.tokenizers.spm_models import CHINESE, CYRILLIC, LATIN, train
 
 SPACE = 5  # rows of the embeddings that no token has
@@ -67,8 +67,8 @@ def read(folder: Path) -> TranslationTokenizers:
     return read_tokenizers(CheckpointFolder.open(folder), "marian", size(folder), target)
 
 
-def runtime(folder: Path, file: TokenizerFile, vocab_size: int) -> Tokenizer:
+def runtime(folder: Path, file: TokenizerFile, vocab_size: int) -> ModelTokenizer:
     """Return a tokenizer as the runtime loads it."""
     built = Path(tempfile.mkdtemp(dir=folder)) / "tokenizer.json"
     built.write_text(file.text, encoding="utf-8")
-    return Tokenizer.load(built, vocab_size)
+    return ModelTokenizer.load(built, vocab_size)

@@ -14,7 +14,8 @@ import transformers
 from hypothesis import assume, given, settings
 
 from edgebert_runtime.errors import TokenizerError
-from edgebert_runtime.inputs.tokenizer import Tokenizer
+from edgebert_runtime.inputs.language_tokens import Direction, Languages
+from edgebert_runtime.inputs.tokenizer import ModelTokenizer
 from tests.checkpoints.tokenizers.marian_folders import EASTERN, LANGUAGES, SPACE, read, runtime, size, write_folder
 from tests.checkpoints.tokenizers.spm_models import LATIN, equal, lines, odd_lines, processor, texts
 
@@ -181,4 +182,21 @@ def test_runtime_takes_pieces_beyond_the_vocabulary_for_unknown_only_where_they_
     file = told.ours[0].file
     for vocab_size in (told.size + SPACE + 1, told.size + SPACE - 1):
         with pytest.raises(TokenizerError, match="it belongs to another model"):
-            Tokenizer.load(file, vocab_size)
+            ModelTokenizer.load(file, vocab_size)
+
+
+def test_a_second_language_is_text(told: Both) -> None:
+    languages = Languages("token", told.languages, "", "")
+    for text in (">>fra<<>>deu<< the cat", ">>fra<< >>deu<<the cat", ">>fra<< >>xyz<< cat"):
+        content, direction = languages.named(text, 0, Direction())
+        actual = languages.add_special_tokens(told.ours[0].ids(content), direction, told.ours[0].single)
+        assert actual == told.theirs.encode(text), text
+
+
+def test_special_tokens_are_read_as_transformers_reads_them(told: Both) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*sacremoses")
+        theirs = transformers.MarianTokenizer.from_pretrained(told.theirs.name_or_path)
+    for text in ("the</s>cat", "</s>", "the <pad> cat", "a <unk> b", "</s></s> the", "the cat"):
+        actual = told.ours[0].single.join(told.ours[0].ids(text, special_tokens=True)).ids
+        assert actual == theirs.encode(text), text

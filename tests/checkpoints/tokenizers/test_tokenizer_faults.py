@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder
-from edgebert.checkpoints.tokenizers.tokenizer_json import read_tokenizer
+from edgebert.checkpoints.tokenizers.tokenizer_json import probed, read_tokenizer
 from edgebert_runtime.errors import EdgebertError
 from tests.checkpoints.broken import Change, Faults, assert_named, remove, write
 
@@ -124,14 +123,6 @@ FAULTS: Faults = {
         edit(lambda d: d["added_tokens"].append({**d["added_tokens"][0], "content": "<new>", "id": 90})),
         ("tokenizer.json", "'<new>'", "90", "save it again"),
     ),
-    "no unknown token": (
-        edit(lambda d: d["model"].update(unk_token="<none>")),
-        ("tokenizer.json cannot be used by tokenizers", "save it again"),
-    ),
-    "drops text": (
-        words("BPE", vocab={"a": 0}, merges=[]),
-        ("tokenizer.json", "no token for unknown text", "unk_token"),
-    ),
     "named token missing": (
         lambda f: (edit(lambda d: None)(f), write("tokenizer_config.json", '{"sep_token": "</s>"}')(f)),
         ("tokenizer.json", "lacks '</s>', the sep_token"),
@@ -145,6 +136,17 @@ def test_faults_are_named(folder: Path, fault: str) -> None:
     assert_named(folder, FAULTS[fault])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [edit(lambda d: d["model"].update(unk_token="<none>")), words("BPE", vocab={"a": 0}, merges=[])],
+    ids=["WordPiece", "BPE"],
+)
+def test_without_an_unknown_token_there_is_a_note(folder: Path, change: Change) -> None:
+    change(folder)
+    (note,) = (note for note in read_tokenizer(CheckpointFolder.open(folder), 11).notes if "unknown" in note)
+    assert note == "tokenizer.json has no unknown token: a text with a character outside its vocabulary is refused"
+
+
 def test_damaged_bytes_are_an_error_of_ours_or_harmless(folder: Path) -> None:
     rng = random.Random(2)
     text = json.dumps(ready(folder)).encode()
@@ -155,7 +157,7 @@ def test_damaged_bytes_are_an_error_of_ours_or_harmless(folder: Path) -> None:
         (folder / "tokenizer.json").write_bytes(damaged)
         try:
             text_now = read_tokenizer(CheckpointFolder.open(folder), 11).text
-            actual = Tokenizer.from_str(text_now).encode("a b zz é [MASK]").ids
+            actual = probed(text_now).encode("a b zz é [MASK]").ids
         except EdgebertError:
             continue
-        assert max(actual, default=0) < 11
+        assert max(actual, default=0) <= 11

@@ -14,7 +14,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import TokenizerError
 from edgebert_runtime.inputs.special_tokens import fit_pair
-from edgebert_runtime.inputs.tokenizer import Tokenizer
+from edgebert_runtime.inputs.tokenizer import ModelTokenizer
+from tests.support.tiny_tokenizers import unigram, vocabulary
 
 WORDS = ["<s>", "</s>", "<unk>", "a", "b", "c", "The", "0"]
 TEXT = st.lists(st.sampled_from("abcz"), max_size=12).map(" ".join)
@@ -74,13 +75,13 @@ def theirs(kind: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> ModelTokenizer:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     theirs.save(str(file))
-    return Tokenizer.load(file, theirs.get_vocab_size())
+    return ModelTokenizer.load(file, theirs.get_vocab_size())
 
 
-def test_counts_and_starts(kind: str, ours: Tokenizer) -> None:
+def test_counts_and_starts(kind: str, ours: ModelTokenizer) -> None:
     _, _, counts, starts = KINDS[kind]
     assert (ours.single.num_special_tokens, ours.pair.num_special_tokens, ours.num_special_tokens) == (
         *counts,
@@ -90,10 +91,26 @@ def test_counts_and_starts(kind: str, ours: Tokenizer) -> None:
     assert ours.pair.starts(3) == [starts[0]]
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("model_type", ["xlm-roberta", "albert"])
+def test_special_tokens_typed_in_a_text_are_characters_or_tokens(model_type: str, tmp_path: Path) -> None:
+    """A Unigram vocabulary lists its special tokens, and would find them like any other piece."""
+    theirs = unigram(vocabulary(model_type), model_type)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = ModelTokenizer.load(tmp_path / "tokenizer.json", theirs.get_vocab_size())
+    special = {token.content: index for index, token in theirs.get_added_tokens_decoder().items()}
+    for token, index in special.items():
+        for text in (token, f"the{token}", f"the {token} cat", token * 2):
+            with_tokens = ours.content(text, special_tokens=True)
+            assert with_tokens.ids == theirs.encode(text, add_special_tokens=False).ids
+            assert index in with_tokens.ids
+            assert not (set(special.values()) - {ours.unknown}).intersection(ours.ids(text))
+    assert ours.ids("the cat") == theirs.encode("the cat", add_special_tokens=False).ids
+
+
 @given(TEXT, TEXT)
 @example("", "")
-def test_join_is_what_tokenizers_makes(theirs: Any, ours: Tokenizer, first: str, second: str) -> None:
+@settings(max_examples=40, deadline=None)
+def test_join_is_what_tokenizers_makes(theirs: Any, ours: ModelTokenizer, first: str, second: str) -> None:
     theirs.no_truncation()
     first_ids, second_ids = ours.content(first).ids, ours.content(second).ids
     expected = theirs.encode(first)
@@ -108,7 +125,7 @@ def test_join_is_what_tokenizers_makes(theirs: Any, ours: Tokenizer, first: str,
 @settings(max_examples=60, deadline=None)
 @given(TEXT, TEXT, st.integers(5, 30))
 def test_pairs_are_cut_as_tokenizers_cuts_them(
-    theirs: Any, ours: Tokenizer, first: str, second: str, limit: int
+    theirs: Any, ours: ModelTokenizer, first: str, second: str, limit: int
 ) -> None:
     theirs.enable_truncation(limit, strategy="longest_first")
     first_ids, second_ids = ours.content(first).ids, ours.content(second).ids
@@ -134,4 +151,4 @@ def test_special_tokens_that_are_no_template(tmp_path: Path) -> None:
         file = tmp_path / f"{number}.json"
         tokenizer.save(str(file))
         with pytest.raises(TokenizerError, match="export"):
-            Tokenizer.load(file, len(WORDS))
+            ModelTokenizer.load(file, len(WORDS))

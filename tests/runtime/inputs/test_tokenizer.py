@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 
 from edgebert_runtime.errors import InputError, TokenizerError
-from edgebert_runtime.inputs.tokenizer import Tokenizer, tokenizer_error
+from edgebert_runtime.inputs.tokenizer import ModelTokenizer, tokenizer_error
 from tests.support.tiny import VOCAB
 
 SIZE = len(VOCAB)
@@ -29,8 +29,8 @@ def file(tokenizer_json: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(file: Path) -> Tokenizer:
-    return Tokenizer.load(file, SIZE)
+def tokenizer(file: Path) -> ModelTokenizer:
+    return ModelTokenizer.load(file, SIZE)
 
 
 def expected(file: Path, text: str, max_tokens: int | None) -> list[int]:
@@ -51,18 +51,18 @@ def test_the_vocabulary_is_as_large_as_assumed(file: Path) -> None:
 @given(st.text(alphabet="thecatsn .,[]SEPé日\0\n", max_size=60), st.integers(3, 40))
 @example("the [SEP] cat", 40)
 @settings(max_examples=60, deadline=None)
-def test_equals_tokenizers_with_truncation(file: Path, tokenizer: Tokenizer, text: str, max_tokens: int) -> None:
+def test_equals_tokenizers_with_truncation(file: Path, tokenizer: ModelTokenizer, text: str, max_tokens: int) -> None:
     (encoded,) = tokenizer.encode([text], max_tokens)
     assert encoded.ids == expected(file, text, max_tokens)
     assert encoded.full_length == len(expected(file, text, None))
 
 
-def test_the_preset_in_the_file_is_gone(tokenizer: Tokenizer) -> None:
+def test_the_preset_in_the_file_is_gone(tokenizer: ModelTokenizer) -> None:
     short, long = tokenizer.encode(["the", "the cat sat on a mat and the dog ran"], 40)
     assert (len(short.ids), len(long.ids)) == (3, 12)
 
 
-def test_threads_with_different_limits_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:
+def test_threads_with_different_limits_do_not_disturb_each_other(tokenizer: ModelTokenizer) -> None:
     texts = ["the cat sat on a mat and the dog ran in rain"] * 50
 
     def lengths(limit: int) -> set[int]:
@@ -73,7 +73,7 @@ def test_threads_with_different_limits_do_not_disturb_each_other(tokenizer: Toke
         assert list(pool.map(lengths, limits)) == [{limit} for limit in limits]
 
 
-def test_limits_need_room_for_text(tokenizer: Tokenizer) -> None:
+def test_limits_need_room_for_text(tokenizer: ModelTokenizer) -> None:
     tokenizer.check_max_tokens(3)
     with pytest.raises(InputError, match="max_tokens=2 leaves no room beside 2 special tokens; the least is 3"):
         tokenizer.check_max_tokens(2)
@@ -82,11 +82,11 @@ def test_limits_need_room_for_text(tokenizer: Tokenizer) -> None:
 Change = Callable[[dict[str, Any]], None]
 
 
-def load_changed(file: Path, tmp_path: Path, change: Change, vocab_size: int = SIZE) -> Tokenizer:
+def load_changed(file: Path, tmp_path: Path, change: Change, vocab_size: int = SIZE) -> ModelTokenizer:
     data = json.loads(file.read_text())
     change(data)
     (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
-    return Tokenizer.load(tmp_path / "tokenizer.json", vocab_size)
+    return ModelTokenizer.load(tmp_path / "tokenizer.json", vocab_size)
 
 
 def vocabulary(token: str, index: Any) -> Change:
@@ -137,7 +137,7 @@ def test_ids_that_the_model_does_not_have(file: Path, tmp_path: Path, change: Ch
 
 def test_a_smaller_model(file: Path) -> None:
     with pytest.raises(TokenizerError, match="belongs to another model"):
-        Tokenizer.load(file, SIZE - 1)
+        ModelTokenizer.load(file, SIZE - 1)
 
 
 @pytest.mark.parametrize(
@@ -173,19 +173,19 @@ def test_changes_that_break_a_tokenizer(file: Path, tmp_path: Path, change: Chan
 def test_files_that_are_no_tokenizer(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        Tokenizer.load(tmp_path / "tokenizer.json", SIZE)
+        ModelTokenizer.load(tmp_path / "tokenizer.json", SIZE)
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"model": 1}', b'{"model": {}, "added_tokens": 7}', b'{"model": {}}'])
 def test_files_that_are_no_tokenizer_with_a_mask(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        Tokenizer.load(tmp_path / "tokenizer.json", SIZE, "[MASK]")
+        ModelTokenizer.load(tmp_path / "tokenizer.json", SIZE, "[MASK]")
 
 
-def test_one_special_token_can_be_recognised(file: Path, tokenizer: Tokenizer) -> None:
+def test_one_special_token_can_be_recognised(file: Path, tokenizer: ModelTokenizer) -> None:
     text = "the [MASK] [SEP] [mask]"
-    recognising = Tokenizer.load(file, SIZE, "[MASK]")
+    recognising = ModelTokenizer.load(file, SIZE, "[MASK]")
     mask, sep = VOCAB.index("[MASK]"), VOCAB.index("[SEP]")
     plain, result = tokenizer.content(text).ids, recognising.content(text).ids
     assert (plain.count(mask), result.count(mask)) == (0, 1)
@@ -193,21 +193,21 @@ def test_one_special_token_can_be_recognised(file: Path, tokenizer: Tokenizer) -
     assert result == [VOCAB.index("the"), mask, *tokenizer.content("[SEP] [mask]").ids]
     assert recognising.single == tokenizer.single
     with pytest.raises(TokenizerError, match="has no token '<mask>'"):
-        Tokenizer.load(file, SIZE, "<mask>")
+        ModelTokenizer.load(file, SIZE, "<mask>")
 
 
-def test_the_unknown_token_is_known(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_the_unknown_token_is_known(tokenizer: ModelTokenizer, tmp_path: Path) -> None:
     assert tokenizer.unknown == VOCAB.index("[UNK]")
     unigram = saved(tmp_path, models.Unigram([("a", -2.0), ("<unk>", -1.0)], unk_id=1))
-    assert Tokenizer.load(unigram, 2).unknown == 1
+    assert ModelTokenizer.load(unigram, 2).unknown == 1
     alphabet = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     byte_level = saved(tmp_path, models.BPE(alphabet, []), pre_tokenizers.ByteLevel())
-    assert Tokenizer.load(byte_level, 256).unknown is None
+    assert ModelTokenizer.load(byte_level, 256).unknown is None
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="is not readable"):
-        Tokenizer.load(tmp_path / "tokenizer.json", SIZE)
+        ModelTokenizer.load(tmp_path / "tokenizer.json", SIZE)
 
 
 def saved(tmp_path: Path, model: Any, pre_tokenizer: Any = None) -> Path:
@@ -218,28 +218,48 @@ def saved(tmp_path: Path, model: Any, pre_tokenizer: Any = None) -> Path:
     return tmp_path / "tokenizer.json"
 
 
-def test_text_may_not_vanish(tmp_path: Path) -> None:
-    file = saved(tmp_path, models.BPE({"a": 0, "b": 1}, []), pre_tokenizers.Whitespace())
-    with pytest.raises(TokenizerError, match="no token for unknown text"):
-        Tokenizer.load(file, 2)
-    file = saved(tmp_path, models.Unigram([("a", -1.0)]))
-    with pytest.raises(TokenizerError, match="no token for unknown text"):
-        Tokenizer.load(file, 1)
+NO_UNKNOWN: dict[str, tuple[Any, Any]] = {
+    "BPE": (models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]), pre_tokenizers.Whitespace()),
+    "WordPiece": (models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="[UNK]"), pre_tokenizers.Whitespace()),
+    "WordLevel": (models.WordLevel({"a": 0, "b": 1, "ab": 2}, unk_token="[UNK]"), pre_tokenizers.Whitespace()),
+    "Unigram": (models.Unigram([("a", -1.0), ("b", -1.0), ("ab", -1.5)]), None),
+}
+
+
+@pytest.mark.parametrize("kind", NO_UNKNOWN)
+def test_text_may_not_vanish(kind: str, tmp_path: Path) -> None:
+    inner = tokenizers.Tokenizer(NO_UNKNOWN[kind][0])
+    if NO_UNKNOWN[kind][1] is not None:
+        inner.pre_tokenizer = NO_UNKNOWN[kind][1]
+    inner.add_special_tokens(["<s>"])
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 3)])
+    inner.save(str(tmp_path / "tokenizer.json"))
+    loaded = ModelTokenizer.load(tmp_path / "tokenizer.json", 4)
+    for text in ("a", "ab", "b"):
+        assert loaded.encode_one(text, 9).ids == inner.encode(text).ids
+    assert loaded.ids("<s>a", special_tokens=True) == [3, 0]
+    for text, place in (
+        ("abc", r"'(abc|c)' at character [02]"),
+        ("a \u65e5 b", "'\u65e5' at character 2"),
+        ("<s>", "'<"),
+    ):
+        with pytest.raises(InputError, match=place):
+            loaded.encode_one(text, 9)
 
 
 def test_byte_level_and_unigram_models_load(tmp_path: Path) -> None:
     alphabet = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    loaded = Tokenizer.load(saved(tmp_path, models.BPE(alphabet, []), pre_tokenizers.ByteLevel()), 256)
+    loaded = ModelTokenizer.load(saved(tmp_path, models.BPE(alphabet, []), pre_tokenizers.ByteLevel()), 256)
     assert len(loaded.encode(["日"], 40)[0].ids) == 4  # a space and three bytes
     file = saved(tmp_path, models.Unigram([("<unk>", -1.0), ("a", -2.0)], unk_id=0))
-    assert Tokenizer.load(file, 2).encode(["ab"], 40)[0].ids == [1, 0]
+    assert ModelTokenizer.load(file, 2).encode(["ab"], 40)[0].ids == [1, 0]
     with pytest.raises(TokenizerError, match="'a'"):
-        Tokenizer.load(file, 1)
+        ModelTokenizer.load(file, 1)
 
 
 def test_a_tokenizer_without_specials_truncates_to_the_limit(tmp_path: Path) -> None:
     model = models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>")
-    loaded = Tokenizer.load(saved(tmp_path, model, pre_tokenizers.Whitespace()), 2)
+    loaded = ModelTokenizer.load(saved(tmp_path, model, pre_tokenizers.Whitespace()), 2)
     assert loaded.num_special_tokens == 0
     assert loaded.encode(["a a a", "", "a"], 1) == [([1], 3), ([], 0), ([1], 1)]
 
@@ -259,6 +279,6 @@ def test_processors_of_each_kind_are_scanned(tmp_path: Path) -> None:
     tokenizer = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1, "</s>": 2}, unk_token="<unk>"))
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 3))
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert Tokenizer.load(tmp_path / "tokenizer.json", 4).num_special_tokens == 2
+    assert ModelTokenizer.load(tmp_path / "tokenizer.json", 4).num_special_tokens == 2
     with pytest.raises(TokenizerError, match="'<s>' the id 3"):
-        Tokenizer.load(tmp_path / "tokenizer.json", 3)
+        ModelTokenizer.load(tmp_path / "tokenizer.json", 3)

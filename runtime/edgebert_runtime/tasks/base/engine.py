@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError
-from edgebert_runtime.inputs.tokenizer import TOKENIZER_NAME, Tokenizer
 from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error, open_session, preload_imports
+from edgebert_runtime.tasks.base.bundle_tokenizers import load_tokenizers
 from edgebert_runtime.tasks.base.text_encoder import TextEncoder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Tokenizer and sessions of a bundle. Threads may share an engine; it pickles as its folder and options.
+    """ModelTokenizer and sessions of a bundle. Threads may share an engine; it pickles as its folder and options.
 
     ``device`` is where the model runs: ``cpu`` or ``cuda:N``. ``fallback`` says why ``device="auto"`` ended on the CPU,
     None if it did not. ``threads`` is the number of threads that a call keeps busy. ``max_tokens`` is the longest
@@ -60,7 +60,7 @@ class Engine:
         self.default_tokens = limits.default_tokens
         self._inputs = tuple(spec.name for spec in graph.inputs)
         self._shapes = {spec.name: spec.shape for spec in graph.outputs}
-        self._tokenizer = self._load_tokenizer()
+        self._tokenizer, self._target = load_tokenizers(bundle)
         self._encoder = TextEncoder(self._tokenizer, limits.vocab_size)
         self._read_settings()
         self._arguments = (device, threads)
@@ -137,15 +137,6 @@ class Engine:
 
     def _cpu_only(self) -> DeviceError | None:
         """Return the reason that the model does not run on CUDA, None if it does."""
-        return None
-
-    def _load_tokenizer(self) -> Tokenizer:
-        """Load the tokenizer of the texts that the model reads."""
-        file, size = self.bundle.path / TOKENIZER_NAME, self.bundle.manifest.limits.vocab_size
-        return Tokenizer.load(file, size, self._special_token_in_texts())
-
-    def _special_token_in_texts(self) -> str | None:
-        """Return the special token that texts may contain, None if they may contain none."""
         return None
 
     def _setting(self, name: str, kind: type[T]) -> T:

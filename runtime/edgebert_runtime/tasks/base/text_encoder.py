@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,17 @@ from numpy.typing import NDArray
 from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.inputs.character_spans import plan_windows
 from edgebert_runtime.inputs.special_tokens import fit_pair
-from edgebert_runtime.inputs.tokenizer import Tokenizer
-from edgebert_runtime.inputs.validation import Errors, Item, check_ids, check_text, check_whole, refuse
+from edgebert_runtime.inputs.tokenizer import ModelTokenizer
+from edgebert_runtime.inputs.validation import (
+    Errors,
+    Item,
+    check_choice,
+    check_flag,
+    check_ids,
+    check_text,
+    check_whole,
+    refuse,
+)
 from edgebert_runtime.tasks.base.model_inputs import ModelInput
 from edgebert_runtime.tasks.base.text_options import CheckedOptions
 
@@ -19,11 +29,40 @@ from edgebert_runtime.tasks.base.text_options import CheckedOptions
 MAX_DEFAULT_STRIDE = 128
 
 
+class TextReading(NamedTuple):
+    """How texts are read: what becomes of lone surrogates, and whether special tokens in a text are tokens."""
+
+    encoding_errors: Errors
+    special_tokens: bool
+
+    @classmethod
+    def checked(cls, encoding_errors: Errors, special_tokens: bool) -> TextReading:
+        """Check both options of a call.
+
+        Raises:
+            InputError: naming the option.
+        """
+        check_choice("encoding_errors", encoding_errors, ("strict", "replace"))
+        return cls(encoding_errors, check_flag("special_tokens", special_tokens))
+
+
+class ReadsTexts(Protocol):
+    """The options of a call that say how texts are read."""
+
+    @property
+    def encoding_errors(self) -> Errors:
+        """Return what becomes of lone surrogates."""
+
+    @property
+    def special_tokens(self) -> bool:
+        """Return whether special tokens in a text are tokens."""
+
+
 @dataclass(frozen=True)
 class TextEncoder:
     """A tokenizer, and the number of token ids that its model knows."""
 
-    tokenizer: Tokenizer
+    tokenizer: ModelTokenizer
     vocab_size: int
 
     def text_or_ids(self, item: Item, index: int, errors: Errors, max_ids: int | None) -> str | NDArray[np.int64]:
@@ -44,7 +83,8 @@ class TextEncoder:
         text = self.text_or_ids(item, index, options.encoding_errors, options.max_ids)
         if not isinstance(text, str):
             return ModelInput(text)
-        ids, full_length = self.tokenizer.encode_one(text, options.max_tokens)
+        content = self.tokenizer.in_vocabulary(self.encoding(text, index, options).ids)
+        ids, full_length = self.tokenizer.truncated(content, options.max_tokens)
         return ModelInput(ids, truncated=full_length > options.max_tokens and cut(index, full_length, options))
 
     def pair(self, first: str, second: str, index: int, options: CheckedOptions) -> ModelInput:
@@ -55,17 +95,38 @@ class TextEncoder:
         left, right = (self.content(text, index, options) for text in (first, second))
         return self.joined(left, right, index, options)
 
+    def encoding(
+        self,
+        text: str,
+        index: int | None,
+        reading: ReadsTexts,
+        item: str = "text",
+        part: str | tuple[str, int] | None = None,
+    ) -> Any:
+        """Return the ``tokenizers.Encoding`` of a text that can be tokenized, without the special tokens around it.
+
+        Errors name the text by ``index``, ``item`` and ``part``.
+
+        Raises:
+            InputError: if the tokenizer has no token for a character of it.
+        """
+        try:
+            return self.tokenizer.content(text, reading.special_tokens)
+        except InputError as error:
+            error.index, error.item, error.part = index, item, part
+            raise
+
     def content(
         self,
         text: str,
         index: int | None,
-        options: CheckedOptions,
+        reading: ReadsTexts,
         item: str = "text",
         part: str | tuple[str, int] | None = None,
     ) -> list[int]:
-        """Return the token ids of a text without special ones; errors name it by ``index``, ``item`` and ``part``."""
-        ids: list[int] = self.tokenizer.content(check_text(text, index, options.encoding_errors, item, part)).ids
-        return ids
+        """Return the token ids of a text without those around it; errors name it as in :meth:`encoding`."""
+        text = check_text(text, index, reading.encoding_errors, item, part)
+        return self.tokenizer.in_vocabulary(self.encoding(text, index, reading, item, part).ids)
 
     def joined(self, first: list[int], second: list[int], index: int, options: CheckedOptions) -> ModelInput:
         """Turn the token ids of two texts into a row, the longer one cut first."""

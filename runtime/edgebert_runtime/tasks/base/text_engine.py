@@ -10,9 +10,9 @@ from edgebert_runtime.decoders.causal_signature import CausalSignature
 from edgebert_runtime.errors import DeviceError, InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.generation.search_plan import SearchPlan
-from edgebert_runtime.inputs.tokenizer import Tokenizer
-from edgebert_runtime.inputs.validation import Errors, check_choice
+from edgebert_runtime.inputs.validation import Errors
 from edgebert_runtime.tasks.base.engine import Engine
+from edgebert_runtime.tasks.base.text_encoder import TextReading
 
 # Numbers of results for which type checkers know that each is a list.
 Several = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -111,25 +111,22 @@ class TextGenerationEngine(Engine):
         self.decoding = dict(self.bundle.manifest.decoding)
         Options.read({"max_new_tokens": 1, **self.decoding})
 
-    def _check_call(self, encoding_errors: Errors) -> None:
-        """Make sure that the engine can be used, and check the option that all methods take.
+    def _check_call(self, encoding_errors: Errors, special_tokens: bool) -> TextReading:
+        """Make sure that the engine can be used, and check the options that all methods take.
 
         Raises:
             EdgebertError: if the engine is closed, or was loaded in another process.
             InputError: naming the option.
         """
         self._check_usable()
-        check_choice("encoding_errors", encoding_errors, ("strict", "replace"))
+        return TextReading.checked(encoding_errors, special_tokens)
 
-    def _search_options(
-        self, encoding_errors: Errors, count: int | None, options: dict[str, Any], defaults: dict[str, Any]
-    ) -> Options:
-        """Check a call. Return its options of a search for ``count`` results, on top of the bundle's and ``defaults``.
+    def _search_options(self, count: int | None, options: dict[str, Any], defaults: dict[str, Any]) -> Options:
+        """Return the options of a search for ``count`` results, on top of the bundle's and ``defaults``.
 
         Raises:
             InputError: naming the option.
         """
-        self._check_call(encoding_errors)
         own = {name: value for name, value in self.decoding.items() if name != "num_return_sequences"}
         if count is not None:
             options = {**options, "num_return_sequences": count}
@@ -139,13 +136,9 @@ class TextGenerationEngine(Engine):
         """Return the results of a prepared prompt."""
         return [self._generation(hypothesis, prompt.options) for hypothesis in hypotheses]
 
-    def _target_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer of generated text."""
-        return self._tokenizer
-
     def _decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, special tokens left out."""
-        text: str = self._target_tokenizer().inner.decode(list(ids), skip_special_tokens=True)
+        text: str = self._target.inner.decode(list(ids), skip_special_tokens=True)
         return text
 
     def _generation(self, hypothesis: Hypothesis, options: Options, prefix: Sequence[int] = ()) -> Generation:

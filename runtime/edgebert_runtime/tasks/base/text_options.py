@@ -6,10 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TypedDict
 
-import numpy as np
-
 from edgebert_runtime.errors import InputError
-from edgebert_runtime.inputs.validation import Errors, check_choice, check_whole
+from edgebert_runtime.inputs.validation import Errors, check_choice, check_flag, check_whole
 
 MAX_BATCH_TOKENS = 1 << 24
 
@@ -20,13 +18,16 @@ class TextOptions(TypedDict, total=False):
     ``max_tokens``: where a text is cut, or how long a window is. It counts special tokens, and is the bundle's
     ``default_tokens`` if left out. ``truncate=False`` refuses longer texts with a LimitError. ``max_batch_tokens``
     bounds the tokens computed at a time, padding included, and so the memory. ``encoding_errors="replace"`` puts
-    U+FFFD in the place of lone surrogates. They are refused otherwise.
+    U+FFFD in the place of lone surrogates. They are refused otherwise. ``special_tokens=True`` reads special tokens
+    that stand in a text, such as ``[SEP]``, as tokens. Otherwise they are characters: text of strangers could end a
+    segment, or speak for the system. Leave it so for text that you did not write.
     """
 
     max_tokens: int | None
     truncate: bool
     max_batch_tokens: int | None
     encoding_errors: Errors
+    special_tokens: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class CheckedOptions:
     truncate: bool
     max_batch_tokens: int
     encoding_errors: Errors
+    special_tokens: bool
 
     @classmethod
     def read(cls, options: TextOptions, limits: TokenLimits, special_tokens: int) -> CheckedOptions:
@@ -57,9 +59,8 @@ class CheckedOptions:
         """
         if not TextOptions.__annotations__.keys() >= options.keys():
             raise unknown_option(options)
-        truncate, errors = options.get("truncate", True), options.get("encoding_errors", "strict")
-        if not isinstance(truncate, (bool, np.bool_)):
-            raise InputError("is not True or False", option="truncate", value=truncate)
+        truncate = check_flag("truncate", options.get("truncate", True))
+        special, errors = options.get("special_tokens", False), options.get("encoding_errors", "strict")
         check_choice("encoding_errors", errors, ("strict", "replace"))
         max_tokens, max_ids = limits.default_tokens, limits.max_tokens
         if (longest := options.get("max_tokens")) is not None:
@@ -74,7 +75,7 @@ class CheckedOptions:
         batch_tokens = limits.batch_tokens
         if (budget := options.get("max_batch_tokens")) is not None:
             batch_tokens = check_whole("max_batch_tokens", budget, 1, MAX_BATCH_TOKENS)
-        return cls(max_tokens, max_ids, bool(truncate), batch_tokens, errors)
+        return cls(max_tokens, max_ids, truncate, batch_tokens, errors, check_flag("special_tokens", special))
 
 
 def unknown_option(options: TextOptions) -> InputError:
