@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from edgebert.checkpoints.config.config_reader import ModelConfig, read_config
+from edgebert.checkpoints.config.cross_encoder import read_cross_encoder
 from edgebert.checkpoints.config.generation_config import read_decoding
 from edgebert.checkpoints.config.head_tables import POOLER
 from edgebert.checkpoints.config.model_factory import Config, Reference
@@ -55,7 +56,9 @@ class Checkpoint:
         head: The configuration of the head; None for embed and translate.
         labels: The names of the outputs of classify, next-sentence and tag, by id.
         problem_type: Of classify: single_label, multi_label or regression.
-        activation: Of rerank: sigmoid, identity or softmax (the score is that of label 1).
+        activation: Of classify and rerank: the activation that makes scores of logits, in the names of
+            :mod:`edgebert_runtime.tasks.activations`. Of two outputs of rerank the score is that of label 1.
+        prompt: Of rerank: the text before every query.
         mask_token: Of fill-mask: the token for a masked word.
         decoding: Of generate and translate: options of :class:`edgebert_runtime.generation.options.Options`, and the
             token that a target begins with.
@@ -82,6 +85,7 @@ class Checkpoint:
     labels: tuple[str, ...]
     problem_type: str
     activation: str
+    prompt: str
     mask_token: str | None
     decoding: dict[str, Any]
     pooling: str | None
@@ -142,9 +146,9 @@ def open_checkpoint(
     if config and weights:
         shared = attempt(problems, share_tables, files, config, weights)
         config, weights = shared or (config, weights)
-        task_head = attempt(
-            problems, read_task, config, weights, sentence.pooling is not None, task, problem_type, labels
-        )
+        cross = attempt(problems, read_cross_encoder, files, config.data)
+        pools = sentence.pooling is not None
+        task_head = attempt(problems, read_task, config, weights, pools, cross, task, problem_type, labels)
     if config and weights and task_head:
         model = Model(config.model_type, config.model, task_head.head, task_head.names)
         fits = attempt(problems, fit, model, weights)
@@ -195,6 +199,7 @@ def assemble(
         labels=task_head.labels,
         problem_type=task_head.problem_type,
         activation=task_head.activation,
+        prompt=task_head.prompt,
         mask_token=tokenizer.mask_token if task_head.task == "fill-mask" else None,
         decoding=decoding[0],
         pooling=sentence.pooling,

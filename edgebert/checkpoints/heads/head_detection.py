@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from edgebert.checkpoints.config.config_reader import NAME, ModelConfig, required_problems
+from edgebert.checkpoints.config.cross_encoder import CrossEncoder
 from edgebert.checkpoints.config.head_tables import (
     ARCHITECTURE_ENDINGS,
     ARCHITECTURES,
@@ -24,10 +25,10 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import some
 from edgebert.checkpoints.heads.labels import (
     PROBLEM_TYPES,
-    cross_encoder_activation,
-    read_activation,
+    classifier_activation,
     read_labels,
     read_problem_type,
+    reranker_activation,
 )
 from edgebert.checkpoints.weights.weight_files import WeightFiles
 from edgebert.checkpoints.weights.weight_loader import by_canonical
@@ -49,6 +50,7 @@ class TaskHead:
     labels: tuple[str, ...] = ()
     problem_type: str = ""
     activation: str = ""
+    prompt: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -143,20 +145,22 @@ def read_task(
     model: ModelConfig,
     weights: WeightFiles,
     pools: bool,
+    cross: CrossEncoder | None = None,
     task: str | None = None,
     problem_type: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> TaskHead:
     """Detect or check the task, and read its head.
 
-    ``pools`` says that the folder has modules of sentence-transformers which make one vector of a text.
+    ``pools`` says that the folder has modules of sentence-transformers which make one vector of a text, ``cross`` that
+    it is a CrossEncoder.
 
     Raises:
         CheckpointError: if the tensors of the head are missing or do not fit the task.
         ConfigError: if config.json or the caller says something impossible about it.
     """
     there = Candidates.of(model, weights)
-    chosen = task or ("embed" if pools else find_task(there))
+    chosen = task or ("embed" if pools else find_task(there, cross))
     for option, value in (("problem_type", problem_type), ("labels", labels)):
         if value is not None and option not in TASKS[chosen].options:
             owners = " and ".join(name for name, spec in TASKS.items() if option in spec.options)
@@ -168,21 +172,25 @@ def read_task(
         return TaskHead(chosen)  # the head is a part of the model
     config = head_config(names, model.model, there.outputs(names), model.tied_head)
     label_names, notes = read_labels(model.data, chosen, config, labels)
-    return TaskHead(
-        task=chosen,
-        names=names,
-        head=config,
-        labels=label_names,
-        problem_type=read_problem_type(model.data, config.num_outputs, problem_type) if chosen == "classify" else "",
-        activation=read_activation(model.data, config.num_outputs) if chosen == "rerank" else "",
-        notes=notes + there.bias_notes(names),
-    )
+    notes += there.bias_notes(names)
+    kind, activation, prompt = "", "", ""
+    if chosen == "classify":
+        kind = read_problem_type(model.data, problem_type)
+        activation = classifier_activation(kind, config.num_outputs, cross if problem_type is None else None)
+        if cross and cross.prompt:
+            notes += (f"texts are classified without the prompt {cross.prompt!r:.60}; put it before each yourself",)
+    if chosen == "rerank":
+        activation = reranker_activation(config.num_outputs, cross)
+        prompt = cross.prompt if cross else ""
+    if cross and chosen in ("classify", "rerank"):
+        notes += cross.notes
+    return TaskHead(chosen, names, config, label_names, kind, activation, prompt, notes)
 
 
-def find_task(there: Candidates) -> str:
+def find_task(there: Candidates, cross: CrossEncoder | None) -> str:
     """Return the task of config.json, or the only one that fits."""
     named = named_task(there.model)
-    if named == "classify" and cross_encoder_activation(there.model.data) and there.fits("rerank"):
+    if named == "classify" and cross and (head := there.fits("rerank")) and there.outputs(head) == 1:
         return "rerank"
     if named:
         return named

@@ -1,10 +1,11 @@
-"""Read labels, problem type and score activation from config.json."""
+"""Read labels, problem type and the activation of scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from edgebert.checkpoints.config.cross_encoder import CrossEncoder
 from edgebert.checkpoints.folder import some
 from edgebert.models.bert.heads import HeadConfig
 from edgebert_runtime.errors import ConfigError
@@ -20,8 +21,10 @@ PROBLEM_TYPES = {
     "regression": "regression",
 }
 
-# The class, by the last part of its dotted name, that sentence-transformers applies to a CrossEncoder's output.
-ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
+# The activation that makes scores of logits, by problem type.
+SCORES = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "identity"}
+# Activations over all outputs, which make nothing of one.
+OVER_ALL = ("softmax", "logsoftmax")
 
 
 def read_labels(
@@ -70,7 +73,7 @@ def check_given(labels: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def read_problem_type(data: dict[str, Any], count: int, override: str | None) -> str:
+def read_problem_type(data: dict[str, Any], override: str | None) -> str:
     """Return the problem type of a classifier.
 
     It is single_label, multi_label or regression.
@@ -82,7 +85,7 @@ def read_problem_type(data: dict[str, Any], count: int, override: str | None) ->
         return override
     kind = data.get("problem_type")
     if kind is None:
-        return "regression" if count == 1 else "single_label"
+        return "single_label"
     if not isinstance(kind, str) or kind not in PROBLEM_TYPES:
         raise ConfigError(
             f"{NAME}: problem_type={kind!r:.60} is not one of {', '.join(PROBLEM_TYPES)}",
@@ -92,23 +95,42 @@ def read_problem_type(data: dict[str, Any], count: int, override: str | None) ->
     return PROBLEM_TYPES[kind]
 
 
-def cross_encoder_activation(data: dict[str, Any]) -> Any:
-    """Return the activation of a CrossEncoder, or None."""
-    settings = data.get("sentence_transformers")
-    newer = settings.get("activation_fn") if isinstance(settings, dict) else None
-    return newer or data.get("sbert_ce_default_activation_function")
+def classifier_activation(problem_type: str, count: int, cross: CrossEncoder | None) -> str:
+    """Return the activation that makes scores of a classifier's logits.
 
-
-def read_activation(data: dict[str, Any], count: int) -> str:
-    """Return the activation that makes scores of a reranker's logits.
+    That is the one of a CrossEncoder, or else of the pipeline of transformers, which takes a sigmoid of one output
+    unless the problem is a regression.
 
     Raises:
-        ConfigError: if it is something else than we have.
+        ConfigError: if it makes nothing of one output.
+    """
+    if cross:
+        activation = cross.activation or ("sigmoid" if count == 1 else "identity")
+    elif count == 1 and problem_type != "regression":
+        activation = "sigmoid"
+    else:
+        activation = SCORES[problem_type]
+    return check_outputs(activation, count)
+
+
+def reranker_activation(count: int, cross: CrossEncoder | None) -> str:
+    """Return the activation that makes scores of a reranker's logits.
+
+    Of two outputs it is softmax, the score being that of label 1.
+
+    Raises:
+        ConfigError: if it makes nothing of one output.
     """
     if count == 2:
         return "softmax"
-    name = cross_encoder_activation(data)
-    kind = "Sigmoid" if name is None else str(name).rpartition(".")[2]
-    if kind not in ACTIVATIONS:
-        raise ConfigError(f"{NAME}: activation {name!r:.80} is not supported; supported: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[kind]
+    return check_outputs((cross and cross.activation) or "sigmoid", count)
+
+
+def check_outputs(activation: str, count: int) -> str:
+    """Refuse an activation that gives one and the same score of every input."""
+    if count == 1 and activation in OVER_ALL:
+        raise ConfigError(
+            f"the activation {activation} gives the same score for every input of a model with one output; correct "
+            "activation_fn where the checkpoint has it, to torch.nn.Sigmoid or torch.nn.Identity"
+        )
+    return activation

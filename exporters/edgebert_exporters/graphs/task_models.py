@@ -100,6 +100,7 @@ def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
         "labels": list(checkpoint.labels),
         "problem_type": checkpoint.problem_type or "single_label",
         "activation": checkpoint.activation,
+        "prompt": checkpoint.prompt,
         "mask_token": checkpoint.mask_token,
     }
     return {name: settings[name] for name in TASKS[checkpoint.task].settings}

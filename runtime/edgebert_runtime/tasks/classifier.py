@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import Item, iterate
 from edgebert_runtime.task_specs import CLASSIFY, NEXT_SENTENCE
-from edgebert_runtime.tasks.activations import Doubles, sigmoid, softmax
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
 from edgebert_runtime.tasks.base.engine import Progress
 from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem
@@ -20,11 +19,8 @@ from edgebert_runtime.tasks.base.text_options import CheckedOptions, TextOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-SCORES: dict[str, Callable[[Floats], Floats | Doubles]] = {
-    "single_label": softmax,
-    "multi_label": sigmoid,
-    "regression": np.array,
-}
+# The activation of a bundle that names none, by problem type.
+SCORES = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "identity"}
 END = object()
 
 
@@ -50,6 +46,7 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
 
     ``labels`` are the names in the order of the scores. ``problem_type`` is the kind of the scores. ``single_label``:
     probabilities that sum to 1. ``multi_label``: a probability for each label. ``regression``: the numbers themselves.
+    ``activation`` makes scores of logits. It is another for one label, a sigmoid, and for a CrossEncoder, its own.
 
     Raises:
         BundleError: if the bundle is of another task, or its labels do not fit its model.
@@ -67,6 +64,8 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
             raise BundleError(
                 f"{self.bundle.path} has the setting problem_type={self.problem_type!r:.60}, not {', '.join(SCORES)}"
             )
+        self.activation = self.bundle.manifest.settings.get("activation", SCORES[self.problem_type])
+        self._scores = self._activation_function(self.activation)
 
     def classify(
         self,
@@ -120,7 +119,7 @@ class Classifier(BatchEngine[ClassifyRequest, WorkItem, Classification, Classifi
 
     def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: ClassifyRequest) -> Classification:
         """Turn the logits (labels,) of a row into a label."""
-        scores = SCORES[self.problem_type](outputs[0])
+        scores = self._scores(outputs[0])
         best = 0 if self.problem_type == "regression" else int(scores.argmax())
         return Classification(self.labels[best], float(scores[best]), scores.astype(np.float32), row.truncated)
 

@@ -5,7 +5,7 @@ The model reads query and passage together (a cross-encoder: Nogueira and Cho, 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from edgebert_runtime.errors import BundleError, InputError
 from edgebert_runtime.inputs.validation import check_whole, iterate
 from edgebert_runtime.task_specs import RERANK
-from edgebert_runtime.tasks.activations import best, sigmoid, softmax
+from edgebert_runtime.tasks.activations import best
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats, Request
 from edgebert_runtime.tasks.base.engine import Progress
 from edgebert_runtime.tasks.base.model_inputs import ModelInput, WorkItem
@@ -22,13 +22,6 @@ from edgebert_runtime.tasks.base.text_options import CheckedOptions, TextOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-# How logits become a score, and how many logits there are.
-ACTIVATIONS: dict[str, tuple[Callable[[Floats], float], int]] = {
-    "sigmoid": (lambda logits: float(sigmoid(logits)[0]), 1),
-    "identity": (lambda logits: float(logits[0]), 1),
-    "softmax": (lambda logits: float(softmax(logits)[1]), 2),
-}
 
 
 @dataclass(frozen=True)
@@ -59,6 +52,7 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
     """Scores of pairs of texts. Threads may share an engine; it pickles as its folder and options.
 
     ``activation`` makes the score: ``sigmoid`` and ``softmax`` a probability, ``identity`` the number itself.
+    ``prompt`` is put before every query.
 
     Raises:
         BundleError: if the bundle is of another task, or its activation does not fit its model.
@@ -69,12 +63,11 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
     tasks = (RERANK,)
 
     def _read_settings(self) -> None:
-        """Read the activation."""
+        """Read the activation, and the prompt of queries."""
         self.activation = self._setting("activation", str)
-        if self.activation not in ACTIVATIONS:
-            names = ", ".join(ACTIVATIONS)
-            raise BundleError(f"{self.bundle.path} has the setting activation={self.activation!r:.60}, not {names}")
-        self._score, num_logits = ACTIVATIONS[self.activation]
+        self.prompt = str(self.bundle.manifest.settings.get("prompt", ""))
+        self._scores = self._activation_function(self.activation)
+        num_logits = 2 if self.activation == "softmax" else 1
         if (size := self._shapes["logits"][-1]) != num_logits:
             raise BundleError(
                 f"{self.bundle.path} has {size} outputs, {self.activation} takes {num_logits}; export again"
@@ -105,7 +98,7 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
         if not isinstance(query, str):
             raise InputError(f"is {type(query).__name__}, not str", item="the query")
         items = iterate(passages, "rerank(query, [passage])")
-        request = RerankRequest(checked, self._encoder.content(query, None, checked, "the query"))
+        request = RerankRequest(checked, self._encoder.content(self.prompt + query, None, checked, "the query"))
         results = self._rank(items, request, passages, progress)
         order = best(np.array([result.score for result in results]), len(results) if top_k is None else top_k)
         return [results[number] for number in order.tolist()]
@@ -146,7 +139,8 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
         if request.query is None:
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 raise InputError(f"is {type(item).__name__}, not a pair of two texts", index=index)
-            return PassageItem(index, (self._encoder.pair(item[0], item[1], index, request.options),), item[1])
+            first = self.prompt + item[0] if isinstance(item[0], str) else item[0]
+            return PassageItem(index, (self._encoder.pair(first, item[1], index, request.options),), item[1])
         if not isinstance(item, str):
             raise InputError(f"is {type(item).__name__}, not str", index=index, item="passage")
         ids = self._encoder.content(item, index, request.options)
@@ -154,7 +148,7 @@ class Reranker(BatchEngine[RerankRequest, PassageItem, float, Ranked]):
 
     def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: RerankRequest) -> float:
         """Turn the logits of a row into a score."""
-        return self._score(outputs[0])
+        return float(self._scores(outputs[0])[-1])  # that of label 1 where there are two
 
     def _finish(self, work: PassageItem, values: list[float], request: RerankRequest) -> Ranked:
         """Return the passage with its score."""

@@ -160,9 +160,9 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
         ("problem_type='ranking' is not one of single_label_classification", "give problem_type"),
     ),
     "activation": (
-        {"task": "rerank", "settings": {"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}},
+        {"task": "rerank", "settings": {"sentence_transformers": {"activation_fn": "torch.nn.GELU"}}},
         {},
-        ("activation 'torch.nn.Tanh' is not supported; supported: Sigmoid, Identity",),
+        ("activation 'torch.nn.GELU' is not supported; supported: Identity, Sigmoid,",),
     ),
     "problem_type of another task": (
         {"task": "tag"},

@@ -55,7 +55,8 @@ def test_discriminator(tmp_path: Path) -> None:
 
 PROBLEMS: list[tuple[int, str | None, str | None, str]] = [
     (3, None, None, "single_label"),
-    (1, None, None, "regression"),
+    (1, None, None, "single_label"),
+    (1, "regression", None, "regression"),
     (3, "multi_label_classification", None, "multi_label"),
     (3, "single_label_classification", None, "single_label"),
     (3, "regression", None, "regression"),

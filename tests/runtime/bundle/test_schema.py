@@ -25,7 +25,7 @@ from edgebert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from edgebert_runtime.errors import BundleError
 from edgebert_runtime.generation.options import ENGINE_ONLY, Options
 from edgebert_runtime.task_specs import TASKS
-from edgebert_runtime.tasks.reranker import ACTIVATIONS
+from edgebert_runtime.tasks.activations import ACTIVATIONS
 from tests.support.documents import DOCS
 from tests.support.sharing import Once
 

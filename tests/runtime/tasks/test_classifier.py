@@ -115,8 +115,9 @@ def test_batch_equals_single_equals_shuffled(
 
 
 def with_problem(engine: Classifier, folder: Path, problem_type: str) -> Classifier:
-    change = functools.partial(dict.update, problem_type=problem_type)
-    path = changed(engine.bundle.path, folder / problem_type, change=lambda data: change(data["settings"]))
+    settings = {"labels": list(engine.labels), "problem_type": problem_type}  # as before bundles had an activation
+    change = functools.partial(dict.update, settings=settings)
+    path = changed(engine.bundle.path, folder / problem_type, change=change)
     return Classifier(Bundle.open(path))
 
 

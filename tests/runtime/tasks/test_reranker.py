@@ -112,7 +112,7 @@ def test_each_activation(engine: Reranker, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("activation", "outputs", "message"),
     [
-        ("tanh", 1, "setting activation='tanh', not sigmoid, identity, softmax"),
+        ("cube", 1, "setting activation='cube', not identity, sigmoid, softmax"),
         (None, 1, "setting activation=None"),
         ("sigmoid", 2, "2 outputs, sigmoid takes 1"),
         ("softmax", 3, "3 outputs, softmax takes 2"),

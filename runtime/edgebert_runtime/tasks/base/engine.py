@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
 from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError
 from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error, open_session, preload_imports
+from edgebert_runtime.tasks.activations import ACTIVATIONS, Activation
 from edgebert_runtime.tasks.base.bundle_tokenizers import load_tokenizers
 from edgebert_runtime.tasks.base.text_encoder import TextEncoder
 
@@ -149,6 +150,17 @@ class Engine:
         if not isinstance(value, kind):
             raise BundleError(f"{self.bundle.path} has the setting {name}={value!r:.60}, not {kind.__name__}")
         return value
+
+    def _activation_function(self, name: object) -> Activation:
+        """Return the activation of this name.
+
+        Raises:
+            BundleError: if there is none.
+        """
+        if not isinstance(name, str) or name not in ACTIVATIONS:
+            names = ", ".join(ACTIVATIONS)
+            raise BundleError(f"{self.bundle.path} has the setting activation={name!r:.60}, not {names}")
+        return ACTIVATIONS[name]
 
     def _label_names(self) -> tuple[str, ...]:
         """Return the names of the logits.
