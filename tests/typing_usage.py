@@ -21,6 +21,7 @@ from edgebert import (
     Classifier,
     EdgebertError,
     Embedder,
+    EmbedOptions,
     EmbedResult,
     Entity,
     Filling,
@@ -93,6 +94,10 @@ def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
     engine.embed([[101, 7592, 102], ids], max_tokens=64, truncate=False, max_batch_tokens=4096, progress=show)
     engine.embed((line for line in ["a", "b"]), encoding_errors="replace")
     engine.embed(["a"], long_texts="mean", stride=16)
+    chosen: EmbedOptions = {"prompt": "query", "dim": 64, "normalize": True}
+    engine.embed(["a"], **chosen)
+    assert_type(engine.embed_query(["a"], progress=show), NDArray[np.float32])
+    assert_type(engine.embed_documents(["a"], prompt_text="passage: "), NDArray[np.float32])
     engine.embed(["a"], encoding_errors="ignore")  # type: ignore[arg-type]
     result = engine.embed_detailed(["a"], max_tokens=8, truncate=True, encoding_errors="strict", progress=show)
     assert_type(result, EmbedResult)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from edgebert.checkpoints.config.config_reader import ModelConfig, read_config
 from edgebert.checkpoints.config.cross_encoder import read_cross_encoder
 from edgebert.checkpoints.config.generation_config import read_decoding
-from edgebert.checkpoints.config.head_tables import POOLER
+from edgebert.checkpoints.config.head_tables import POOLER, pooler_names
 from edgebert.checkpoints.config.model_factory import Config, Reference
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
@@ -28,7 +28,7 @@ from edgebert.checkpoints.weights.name_mapping import canonical
 from edgebert.checkpoints.weights.shared_tables import share_tables
 from edgebert.checkpoints.weights.weight_files import WeightFiles, find_weights
 from edgebert.checkpoints.weights.weight_loader import Model, fit, load
-from edgebert.models.bert.heads import HeadConfig
+from edgebert.models.bert.heads import HeadConfig, HeadedBert
 from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import CheckpointError, EdgebertError, TokenizerError, python_place
@@ -68,7 +68,8 @@ class Checkpoint:
         default_tokens: The length that the checkpoint's own settings truncate to.
         tokenizer_json: The tokenizer.
         target_tokenizer_json: Of translate: the tokenizer of the target, if it is another.
-        settings: Of translate: the languages.
+        settings: Of translate: the languages. Of embed: prompts, and the size of vectors. Of tasks that cut texts:
+            the side, if it is the left one.
         ignored: The tensors that the task does not need.
         notes: The differences from the reference, which is transformers or sentence-transformers on the same folder; a
             line each, with file, key and value.
@@ -109,7 +110,29 @@ class Checkpoint:
         Raises:
             CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.
         """
-        model = Model(self.model_type, self.config, self.head, self.head_names)
+        return self.load(Model(self.model_type, self.config, self.head, self.head_names))
+
+    def load_pooler(self) -> HeadedBert:
+        """Return the model with the dense layer of its pooler as the head.
+
+        Raises:
+            CheckpointError: as :meth:`load_model` does, and if the model has no pooler.
+        """
+        names = pooler_names(self.model_type)
+        if names is None:
+            problem = CheckpointError(f"{self.model_type} has no pooler; choose another pooling")
+            raise failure(self.path, [problem])
+        head = HeadConfig(reads=names.reads, num_outputs=self.config.hidden_size)
+        model = self.load(Model(self.model_type, self.config, head, names))
+        assert isinstance(model, HeadedBert), "a pooler is a head"
+        return model
+
+    def load(self, model: Model) -> Reference:
+        """Return ``model`` with its weights, in float32 and evaluation mode.
+
+        Raises:
+            CheckpointError: if weights are NaN or infinite, or the files have changed since they were opened.
+        """
         try:
             return load(CheckpointFolder.open(self.path), model, self.weights)
         except CheckpointError as error:
@@ -157,7 +180,7 @@ def open_checkpoint(
     if config and task_head and TASKS[task_head.task].generative:
         decoding = attempt(problems, read_decoding, files, config)
     tokenizers = attempt(
-        problems, read_model_tokenizers, files, config, sentence.lowercase, decoding[0] if decoding else {}
+        problems, read_model_tokenizers, files, config, sentence.text.lowercase, decoding[0] if decoding else {}
     )
     if task_head and tokenizers:
         attempt(problems, check_mask, task_head, tokenizers.source)
@@ -182,7 +205,6 @@ def assemble(
     notes = [
         *tokenizer.notes,
         *(target.notes if target else ()),
-        *sentence.notes,
         *task_head.notes,
         *decoding[1],
     ]
@@ -208,7 +230,7 @@ def assemble(
         default_tokens=default,
         tokenizer_json=tokenizer.text,
         target_tokenizer_json=target.text if target else None,
-        settings=tokenizers.settings,
+        settings={**tokenizers.settings, **text_settings(sentence, tokenizer, task_head.task)},
         ignored=ignored,
         notes=tuple(notes),
         weights=weights,
@@ -279,7 +301,21 @@ def text_length(config: Config, task: str, sentence: SentenceModules, tokenizer:
     positions = config.max_tokens
     if task == "generate":
         return positions
-    length = sentence.max_seq_length or tokenizer.model_max_length or positions
+    length = sentence.text.max_seq_length or tokenizer.model_max_length or positions
     if length > positions:  # the reference fails at a longer text
         log.info("texts are cut at %d tokens, the positions of the model, and not at %d", positions, length)
     return min(length, positions)
+
+
+def text_settings(sentence: SentenceModules, tokenizer: TokenizerFile, task: str) -> dict[str, Any]:
+    """Return the engine's settings about texts, without those that have their usual value."""
+    side = sentence.text.truncation_side or tokenizer.truncation_side
+    cuts_left = side == "left" and "truncation_side" in TASKS[task].settings
+    settings: dict[str, Any] = {"truncation_side": side} if cuts_left else {}
+    if TASKS[task].embeds:
+        prompts = sentence.prompts
+        settings |= {"prompts": prompts.texts} if prompts.texts else {}
+        settings |= {"default_prompt": prompts.default} if prompts.default is not None else {}
+        settings |= {} if sentence.include_prompt else {"include_prompt": False}
+        settings |= {"dim": prompts.dim} if prompts.dim else {}
+    return settings

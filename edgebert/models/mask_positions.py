@@ -50,3 +50,13 @@ def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
     real = mask[:, None].to(hidden.dtype)  # (batch, 1, seq)
     total = (real.expand(-1, 2, -1) @ hidden.reshape(*mask.shape, -1))[:, 0]  # (batch, dim)
     return total / real.sum(2).clamp(min=1)
+
+
+def weighted_mean(hidden: Tensor, weights: Tensor) -> Tensor:
+    """Average hidden states (batch * seq, dim), all finite, by whole ``weights`` (batch, seq), to (batch, dim).
+
+    The sum is that of :func:`masked_mean`.
+    """
+    rows = weights[:, None].to(hidden.dtype)  # (batch, 1, seq)
+    total = (rows.expand(-1, 2, -1) @ hidden.reshape(*weights.shape, -1))[:, 0]  # (batch, dim)
+    return total / rows.sum(2).clamp(min=1)

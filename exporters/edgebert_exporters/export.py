@@ -34,6 +34,7 @@ def export_checkpoint(
     target: str = "cpu",
     pooling: str | None = None,
     normalize: bool | None = None,
+    dim: int | None = None,
     problem_type: str | None = None,
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
@@ -44,7 +45,8 @@ def export_checkpoint(
     """Export the checkpoint in the folder ``checkpoint`` to the folder ``bundle`` and verify it on the way.
 
     Options that are left out come from the checkpoint: ``task``; for ``embed`` the ``pooling`` (``cls``, ``mean``,
-    ``max``, ``last``) and ``normalize``; for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
+    ``max``, ``last``, ``mean_sqrt_len_tokens``, ``weightedmean``, ``pooler``), ``normalize``, and ``dim``, the numbers
+    of a vector that calls get by default; for ``classify`` the ``problem_type`` (``single_label``, ``multi_label``,
     ``regression``); for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
     tensors only, where there is no safetensors file. A difference from transformers or sentence-transformers on the
     same folder is a :class:`~edgebert_runtime.errors.ReferenceWarning` and a line of ``manifest.notes``; with
@@ -58,7 +60,8 @@ def export_checkpoint(
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
     progress = progress or silent
-    options = {"pooling": pooling, "normalize": normalize, "problem_type": problem_type, "labels": labels}
+    options: dict[str, object] = {"pooling": pooling, "normalize": normalize, "dim": dim}
+    options |= {"problem_type": problem_type, "labels": labels}
     if target not in TARGETS:
         raise ExportError(f"is not one of {', '.join(TARGETS)}", option="target", value=target)
     if task is not None:
@@ -72,7 +75,7 @@ def export_checkpoint(
         check_options(opened.task, options)
         if strict and opened.notes:
             raise differs(opened)
-        model = prepare(opened, pooling, normalize, target)
+        model = prepare(opened, pooling, normalize, target, dim)
         progress("read checkpoint", 1, 1)
         report_notes(opened.notes)
         written = write_bundle(folder, opened, model, target, progress)

@@ -19,7 +19,7 @@ from edgebert_runtime.tasks.base.engine import opened_bundle
 from edgebert_runtime.tasks.base.text_engine import Generation, GenerationOptions
 from edgebert_runtime.tasks.base.text_options import TextOptions
 from edgebert_runtime.tasks.classifier import Classification, Classifier
-from edgebert_runtime.tasks.embedder import Embedder, EmbedResult
+from edgebert_runtime.tasks.embedder import Embedder, EmbedOptions, EmbedResult
 from edgebert_runtime.tasks.generator import Generator, Prefix
 from edgebert_runtime.tasks.mask_filler import Filling, MaskFiller
 from edgebert_runtime.tasks.multiple_choice import Choice, MultipleChoice
@@ -36,6 +36,7 @@ __all__ = [
     "Classification",
     "Classifier",
     "EdgebertError",
+    "EmbedOptions",
     "EmbedResult",
     "Embedder",
     "Entity",

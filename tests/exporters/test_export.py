@@ -151,10 +151,14 @@ def test_a_wrong_graph_never_becomes_a_bundle(
 def test_a_frozen_dimension_is_found(tmp_path: Path) -> None:
     class Frozen(SentenceEncoder):
         def forward(
-            self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+            self,
+            input_ids: torch.Tensor,
+            attention_mask: torch.Tensor,
+            token_type_ids: torch.Tensor | None = None,
+            pooling_mask: torch.Tensor | None = None,
         ) -> torch.Tensor:
             frozen = torch.zeros(input_ids.shape[0], 1) * int(input_ids.shape[1] == 7)
-            return super().forward(input_ids, attention_mask, token_type_ids) + frozen
+            return super().forward(input_ids, attention_mask, token_type_ids, pooling_mask) + frozen
 
     bert = open_checkpoint(write_checkpoint(tmp_path / "s")).load_model()
     assert isinstance(bert, Bert)

@@ -27,6 +27,13 @@ ARCHITECTURES = {name: task for kind in MODEL_TYPES.values() for name, task in k
 POOLER = "pooler."
 
 
+def pooler_names(model_type: str) -> HeadNames | None:
+    """Return the dense layer of the pooler as a head of its own, None where models of this type have none."""
+    heads = (head for choices in MODEL_TYPES[model_type].heads.values() for head in choices)
+    dense = next((head.dense for head in heads if head.dense and f"{head.dense}.".startswith(POOLER)), None)
+    return HeadNames("first", dense) if dense else None
+
+
 def head_prefixes(model_type: str) -> tuple[str, ...]:
     """Return the prefixes of the tensors of every head that models of this type have."""
     kind = MODEL_TYPES[model_type]

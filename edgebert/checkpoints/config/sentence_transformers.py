@@ -1,16 +1,15 @@
-"""Read the files of sentence-transformers: pooling, normalization, truncation."""
+"""Read the modules of sentence-transformers: the transformer, its pooling and normalization."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from edgebert.checkpoints.config.sentence_settings import Prompts, TextSettings, read_prompts, read_settings
 from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
 from edgebert_runtime.errors import CheckpointError
 
 MODULES = "modules.json"
-SETTINGS = "sentence_bert_config.json"
-PROMPTS = "config_sentence_transformers.json"
 
 # Modules of sentence-transformers by the last part of their dotted type; any other changes the vector.
 TRANSFORMER_MODULE = "Transformer"
@@ -28,41 +27,66 @@ POOLING_SWITCHES = {
 }
 
 # Their names of poolings and ours.
-POOLING_MODES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
+POOLING_MODES = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean": "weightedmean",
+    "lasttoken": "last",
+}
+# Our name of the vector that a model's own pooler makes.
+POOLER = "pooler"
+# The vector that a Normalize module scales.
+VECTOR = "sentence_embedding"
 
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """Pooling and truncation of a folder; None where unspecified."""
+    """Pooling, truncation and prompts of a folder; None where unspecified.
+
+    ``include_prompt`` says whether the tokens of a prompt are pooled.
+    """
 
     pooling: str | None = None
     normalize: bool | None = None
-    max_seq_length: int | None = None
-    lowercase: bool = False
-    notes: tuple[str, ...] = ()
+    include_prompt: bool = True
+    text: TextSettings = TextSettings()
+    prompts: Prompts = field(default_factory=Prompts)
 
 
 def read_sentence_modules(folder: CheckpointFolder, dim: int | None) -> SentenceModules:
     """Read the modules of sentence-transformers, if there are any.
 
+    Without modules.json no other file of theirs counts, as in sentence-transformers.
+
     Raises:
         CheckpointError: if they do something that an edgebert model does not.
     """
-    length, lowercase = read_settings(folder)
     if not folder.has(MODULES):
         if folder.has("1_Pooling"):
             raise CheckpointError(f"{MODULES} is missing beside 1_Pooling; download the checkpoint again")
-        return SentenceModules(max_seq_length=length, lowercase=lowercase)
+        return SentenceModules()
     kinds, paths = read_modules(folder)
-    if kinds == [TRANSFORMER_MODULE]:
-        return SentenceModules(max_seq_length=length, lowercase=lowercase)
-    if kinds not in ([TRANSFORMER_MODULE, POOLING_MODULE], [TRANSFORMER_MODULE, POOLING_MODULE, NORMALIZE_MODULE]):
+    text = read_settings(folder)
+    normalize = kinds[-1:] == [NORMALIZE_MODULE]
+    if normalize:
+        check_normalize(folder, f"{paths[-1]}/config.json")
+        kinds, paths = kinds[:-1], paths[:-1]
+    if kinds == [TRANSFORMER_MODULE] and text.output == "pooler_output":
+        return SentenceModules(POOLER, normalize, text=text, prompts=read_prompts(folder))
+    if kinds == [TRANSFORMER_MODULE] and not normalize:
+        return SentenceModules(text=text)
+    if kinds != [TRANSFORMER_MODULE, POOLING_MODULE]:
+        listed = some([*kinds, NORMALIZE_MODULE] if normalize else kinds)
         raise CheckpointError(
-            f"{MODULES} lists {some(kinds) or 'no modules'}; supported: {TRANSFORMER_MODULE}, {POOLING_MODULE}, "
+            f"{MODULES} lists {listed or 'no modules'}; supported: {TRANSFORMER_MODULE}, {POOLING_MODULE}, "
             f"and {NORMALIZE_MODULE} or nothing, in this order"
         )
-    pooling = read_pooling(folder, f"{paths[1]}/config.json", dim)
-    return SentenceModules(pooling, kinds[-1] == NORMALIZE_MODULE, length, lowercase, read_prompts(folder))
+    if text.output != "last_hidden_state":
+        raise CheckpointError(f"{MODULES} pools {text.output}; supported: the last_hidden_state of the model")
+    pooling, include_prompt = read_pooling(folder, f"{paths[1]}/config.json", dim)
+    return SentenceModules(pooling, normalize, include_prompt, text, read_prompts(folder))
 
 
 def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
@@ -87,8 +111,20 @@ def read_modules(folder: CheckpointFolder) -> tuple[list[str], list[str]]:
     return kinds, paths
 
 
-def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
-    """Return the pooling, checked against ``dim`` features if given."""
+def check_normalize(folder: CheckpointFolder, name: str) -> None:
+    """Make sure that Normalize scales the vectors of texts. Older versions saved no file.
+
+    Raises:
+        CheckpointError: if it scales something else.
+    """
+    data = folder.json(name) if folder.has(name) else {}
+    for key in ("module_input_name", "module_output_name"):
+        if data.get(key) not in (VECTOR, None):
+            raise CheckpointError(f"{name}: {key}={data[key]!r:.60} is not supported, only {VECTOR!r}")
+
+
+def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> tuple[str, bool]:
+    """Return the pooling, checked against ``dim`` features if given, and whether it includes prompts."""
     data = folder.json(name)
     modes = pooling_modes(data)
     if len(modes) != 1:
@@ -99,7 +135,10 @@ def read_pooling(folder: CheckpointFolder, name: str, dim: int | None) -> str:
     for key in ("word_embedding_dimension", "embedding_dimension"):
         if dim is not None and data.get(key, dim) != dim:
             raise CheckpointError(f"{name}: {key}={data[key]!r:.60} is not the hidden_size={dim} of config.json")
-    return POOLING_MODES[modes[0]]
+    include_prompt = data.get("include_prompt", True)
+    if type(include_prompt) is not bool:
+        raise CheckpointError(f"{name}: include_prompt={include_prompt!r:.60} is neither true nor false")
+    return POOLING_MODES[modes[0]], include_prompt
 
 
 def pooling_modes(data: dict[str, Any]) -> list[Any]:
@@ -116,22 +155,3 @@ def pooling_modes(data: dict[str, Any]) -> list[Any]:
 def supported() -> str:
     """Return their names of the poolings that we have."""
     return ", ".join(POOLING_MODES)
-
-
-def read_settings(folder: CheckpointFolder) -> tuple[int | None, bool]:
-    """Return the maximum length, and whether texts are lowercased."""
-    data = folder.json(SETTINGS) if folder.has(SETTINGS) else {}
-    length, lowercase = data.get("max_seq_length"), data.get("do_lower_case", False)
-    if length is not None and (type(length) is not int or length < 1):
-        raise CheckpointError(f"{SETTINGS}: max_seq_length={length!r:.60} is not a whole number of tokens")
-    if type(lowercase) is not bool:
-        raise CheckpointError(f"{SETTINGS}: do_lower_case={lowercase!r:.60} is neither true nor false")
-    return length, lowercase
-
-
-def read_prompts(folder: CheckpointFolder) -> tuple[str, ...]:
-    """Note a prompt that sentence-transformers would put before every text."""
-    data = folder.json(PROMPTS) if folder.has(PROMPTS) else {}
-    if (prompt := data.get("default_prompt_name")) is None:
-        return ()
-    return (f"{PROMPTS} puts the prompt {prompt!r:.60} before each text; put it there yourself",)

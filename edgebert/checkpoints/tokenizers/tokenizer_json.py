@@ -65,12 +65,13 @@ PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in ha
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The text of tokenizer.json, maximum length, mask token, and notes."""
+    """The text of tokenizer.json, maximum length, mask token, notes, and the side on which texts are cut."""
 
     text: str
     model_max_length: int | None
     mask_token: str | None
     notes: tuple[str, ...]
+    truncation_side: str = "right"
 
 
 def read_tokenizer(
@@ -128,7 +129,8 @@ def read_tokenizer(
     if not plain and not tokenizer.num_special_tokens_to_add(False):
         log.info("%s adds no special tokens to a text", source)
     mask = find_mask(tokenizer, settings)
-    return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes))
+    side = truncation_side(settings)
+    return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes), side)
 
 
 def drop_mask(data: dict[str, Any], vocab_size: int) -> str | None:
@@ -146,9 +148,32 @@ def drop_mask(data: dict[str, Any], vocab_size: int) -> str | None:
 
 
 def longest_text(settings: dict[str, Any]) -> int | None:
-    """Return model_max_length, None if it makes no sense."""
-    longest = settings.get("model_max_length")
-    return longest if type(longest) is int and 1 <= longest <= LONGEST else None
+    """Return model_max_length, which was once called max_len; None if there is no limit.
+
+    Raises:
+        TokenizerError: if it is no whole number, which transformers fails at.
+    """
+    key = "model_max_length" if "model_max_length" in settings else "max_len"
+    longest = settings.get(key)
+    if longest is None or (type(longest) in (int, float) and longest > LONGEST):
+        return None
+    if type(longest) is not int or longest < 1:
+        raise TokenizerError(
+            f"{SETTINGS}: {key}={longest!r:.60} is not a whole number of tokens from 1; correct it, as in {key}: 512"
+        )
+    return longest
+
+
+def truncation_side(settings: dict[str, Any]) -> str:
+    """Return the side on which texts are cut.
+
+    Raises:
+        TokenizerError: if it is neither left nor right.
+    """
+    side = settings.get("truncation_side", "right")
+    if side not in ("left", "right"):
+        raise TokenizerError(f"{SETTINGS}: truncation_side={side!r:.60} is neither 'left' nor 'right'; correct it")
+    return str(side)
 
 
 def read_settings(folder: CheckpointFolder) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class TaskType(StringType):
 )
 @click.option(
     "--pooling",
-    type=click.Choice(["cls", "mean", "max", "last"]),
+    type=click.Choice(["cls", "mean", "max", "last", "mean_sqrt_len_tokens", "weightedmean", "pooler"]),
     show_default="the checkpoint's",
     help="Task embed: pooling of token vectors into the vector of a text.",
 )
@@ -62,6 +62,12 @@ class TaskType(StringType):
     default=None,
     show_default="the checkpoint's",
     help="Task embed: scale vectors to length 1.",
+)
+@click.option(
+    "--dim",
+    type=click.IntRange(min=1),
+    show_default="the checkpoint's",
+    help="Task embed: cut vectors to so many numbers, after everything else (Matryoshka models).",
 )
 @click.option(
     "--problem-type",
@@ -92,6 +98,7 @@ def export(
     target: str,
     pooling: str | None,
     normalize: bool | None,
+    dim: int | None,
     problem_type: str | None,
     labels: Path | None,
     strict: bool,
@@ -121,6 +128,7 @@ def export(
             target=target,
             pooling=pooling,
             normalize=normalize,
+            dim=dim,
             problem_type=problem_type,
             labels=None if labels is None else read_texts(labels, "labels"),
             strict=strict,

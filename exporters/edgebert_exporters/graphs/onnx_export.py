@@ -90,6 +90,7 @@ def example(signature: Signature) -> dict[str, torch.Tensor]:
         "input_ids": torch.arange(14).reshape(2, 7) % 5,
         "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3]),
         "token_type_ids": torch.zeros(2, 7, dtype=torch.int64),
+        "pooling_mask": torch.tensor([[0] * 2 + [1] * 5, [1] * 7]),
         "logits_indices": torch.tensor([7, 1, 5, 3, 2] if past else [8, 1, 5]),
         "top_k": torch.tensor([2]),
     }

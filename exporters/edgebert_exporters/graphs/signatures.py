@@ -40,6 +40,8 @@ CHOSEN = ("rows",)
 ENCODER_INPUTS = (TensorSpec("input_ids", "int64", TOKENS), TensorSpec("attention_mask", "int64", TOKENS))
 # Models with at least two kinds of segments have these.
 SEGMENT_INPUTS = (TensorSpec("token_type_ids", "int64", TOKENS),)
+# Models that leave prompts out of the pooling: 0 at tokens that are read and not pooled.
+POOLING_INPUTS = (TensorSpec("pooling_mask", "int64", TOKENS),)
 # Indices are row * sequence + position: rows with any number of chosen tokens share a batch.
 CHOSEN_INPUTS = (TensorSpec("logits_indices", "int64", CHOSEN),)
 # The number of most likely tokens to return, and their ids and log-probabilities, best first.
@@ -52,9 +54,10 @@ ENCODER_TASKS = tuple(name for name, spec in TASKS.items() if spec.kind == "enco
 PAIRS = {PAST: "past", CROSS: "cross"}
 
 
-def encoder_signature(task: str, width: int, type_vocab_size: int) -> Signature:
+def encoder_signature(task: str, width: int, type_vocab_size: int, pools_prompts: bool = True) -> Signature:
     """Return the signature of an encoder for ``task`` with outputs of ``width``."""
     inputs = ENCODER_INPUTS + (SEGMENT_INPUTS if type_vocab_size > 1 else ())
+    inputs += () if pools_prompts else POOLING_INPUTS
     outputs = tuple(
         TensorSpec(name, "float32", tuple(width if d == WIDTH else d for d in dimensions))
         for name, dimensions in TASKS[task].outputs.items()

@@ -11,7 +11,7 @@ from edgebert.checkpoints import Checkpoint
 from edgebert.models.bert.model import Bert
 from edgebert.models.elmo.model import Elmo
 from edgebert.models.gpt2.heads import Gpt2Classifier, Gpt2LanguageModel
-from edgebert.models.pooling import POOLINGS, SentenceEncoder
+from edgebert.models.pooling import POOLER, POOLINGS, PoolerEncoder, SentenceEncoder
 from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters.graphs.decoder_modules import ForcedTranslation, RankedDecoder, SourceEncoder, TargetDecoder
 from edgebert_exporters.graphs.signatures import (
@@ -63,17 +63,21 @@ def check_options(task: str, options: dict[str, Any]) -> None:
 
 
 def prepare(
-    checkpoint: Checkpoint, pooling: str | None = None, normalize: bool | None = None, target: str = "portable"
+    checkpoint: Checkpoint,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    target: str = "portable",
+    dim: int | None = None,
 ) -> TaskModel:
     """Load the weights of ``checkpoint`` and prepare it for its task.
 
     Raises:
-        ExportError: if the pooling of sentence vectors is unknown.
+        ExportError: if the pooling of sentence vectors is unknown, or they are not as long as ``dim``.
         CheckpointError: if weights are not finite, or the files have changed since they were opened.
     """
     config = checkpoint.config
     if TASKS[checkpoint.task].embeds:
-        pooling, normalize = settle_pooling(checkpoint, pooling, normalize)
+        return prepare_embedding(checkpoint, *settle_pooling(checkpoint, pooling, normalize), dim)
     model = checkpoint.load_model()
     segments = getattr(config, "type_vocab_size", 0)
     if isinstance(model, Gpt2LanguageModel):
@@ -85,13 +89,31 @@ def prepare(
         signatures = seq2seq_signatures(target, model.config)
         graphs = {name: Graph(module, signatures[name]) for name, module in modules.items()}
         return TaskModel(graphs, ForcedTranslation(model).eval(), checkpoint.settings)
-    if isinstance(model, Bert | Elmo):
-        assert pooling is not None, f"the task {checkpoint.task} came without its head"
-        settings = {"pooling": pooling, "normalize": bool(normalize), "dim": config.hidden_size}
-        encoder = SentenceEncoder(model, pooling, bool(normalize)).eval()
-        return TaskModel.of(encoder, encoder_signature(checkpoint.task, config.hidden_size, segments), settings)
+    assert not isinstance(model, Bert | Elmo), f"the task {checkpoint.task} came without its head"
     width = model.head.out_features if isinstance(model, Gpt2Classifier) else model.head.config.num_outputs
-    return TaskModel.of(model.eval(), encoder_signature(checkpoint.task, width, segments), head_settings(checkpoint))
+    settings = {**head_settings(checkpoint), **checkpoint.settings}
+    return TaskModel.of(model.eval(), encoder_signature(checkpoint.task, width, segments), settings)
+
+
+def prepare_embedding(checkpoint: Checkpoint, pooling: str, normalize: bool, dim: int | None) -> TaskModel:
+    """Load the weights of ``checkpoint`` and prepare it for sentence vectors.
+
+    The graph gives whole vectors; the engine cuts them to the ``dim`` of its settings.
+    """
+    width, segments = checkpoint.config.hidden_size, getattr(checkpoint.config, "type_vocab_size", 0)
+    if dim is not None and not 1 <= dim <= width:
+        raise ExportError(f"is not between 1 and {width}, the length of the model's vectors", option="dim", value=dim)
+    settings = {"pooling": pooling, "normalize": normalize, **checkpoint.settings}
+    settings["dim"] = dim or min(settings.get("dim", width), width)
+    if pooling == POOLER:
+        settings.pop("include_prompt", None)  # the pooler reads the first token, whatever the prompt
+        module: nn.Module = PoolerEncoder(checkpoint.load_pooler(), normalize)
+    else:
+        body = checkpoint.load_model()
+        assert isinstance(body, Bert | Elmo), f"the task {checkpoint.task} has a head"
+        module = SentenceEncoder(body, pooling, normalize)
+    signature = encoder_signature(checkpoint.task, width, segments, settings.get("include_prompt", True))
+    return TaskModel.of(module.eval(), signature, settings)
 
 
 def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -103,7 +125,7 @@ def head_settings(checkpoint: Checkpoint) -> dict[str, Any]:
         "prompt": checkpoint.prompt,
         "mask_token": checkpoint.mask_token,
     }
-    return {name: settings[name] for name in TASKS[checkpoint.task].settings}
+    return {name: settings[name] for name in TASKS[checkpoint.task].settings if name in settings}
 
 
 def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool | None) -> tuple[str, bool]:
@@ -117,7 +139,7 @@ def settle_pooling(checkpoint: Checkpoint, pooling: str | None, normalize: bool 
         raise ExportError(
             f"{checkpoint.path} holds no 1_Pooling/config.json, so it does not say how token vectors become a "
             "sentence vector",
-            hint="give {pooling}, one of mean, cls, max and last",
+            hint=f"give {{pooling}}, one of {', '.join(POOLINGS)}",
             options={"pooling": ...},
         )
     if pooling not in POOLINGS:

@@ -23,9 +23,9 @@ CHOSEN_TOKENS = 32
 class Batch:
     """One batch: its name for messages, and the inputs of the graph by name.
 
-    ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` (batch, seq) and
-    ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has a KV cache as well, and its mask is
-    (batch, past + seq). Targets, ``decoder_input_ids`` (batch, target), have no padding.
+    ``input_ids`` and ``attention_mask`` (batch, seq) are always there, ``token_type_ids`` and ``pooling_mask``
+    (batch, seq) and ``logits_indices`` (rows,) only for graphs with these inputs. A decoder has a KV cache as well, and
+    its mask is (batch, past + seq). Targets, ``decoder_input_ids`` (batch, target), have no padding.
     """
 
     name: str

@@ -65,6 +65,7 @@ class Encoder:
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
+            "pooling_mask": np.ones_like(ids),
             "logits_indices": np.array([min(1, ids.size - 1)], np.int64),
         }
 
@@ -77,6 +78,7 @@ class Encoder:
                 "input_ids": np.random.default_rng(0).integers(0, limits.vocab_size, (size, length)),
                 "attention_mask": np.ones((size, length), np.int64),
                 "token_type_ids": np.zeros((size, length), np.int64),
+                "pooling_mask": np.ones((size, length), np.int64),
                 "logits_indices": np.arange(1, size + 1) * length - 1,
             }
             feeds = {name: values[name] for name in self.signature(manifest).input_names}

@@ -85,7 +85,7 @@ def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple
             size = len(samples[i].ids)
             ids[at, :size], mask[at, :size], types[at, :size] = samples[i].ids, 1, samples[i].types
             chosen.extend(at * read + position for position in samples[i].chosen)
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "pooling_mask": mask}
         values |= {"logits_indices": np.array(chosen, np.int64), "decoder_input_ids": targets}
         feeds = {name: value for name, value in values.items() if name in inputs}
         batches.append((list(indices), Batch("samples", feeds)))

@@ -29,6 +29,8 @@ def encoder_grid(
                 feeds = {"input_ids": rng.integers(0, vocab_size, mask.shape), "attention_mask": mask}
                 if "token_type_ids" in inputs:
                     feeds["token_type_ids"] = rng.integers(0, type_vocab_size, mask.shape)
+                if "pooling_mask" in inputs:
+                    feeds["pooling_mask"] = rng.integers(0, 2, mask.shape)
                 if "logits_indices" in inputs:
                     feeds["logits_indices"] = choose(mask, rng)
                 yield Batch(f"batch {size} x length {length}, padding {'/'.join(kinds)}", feeds)

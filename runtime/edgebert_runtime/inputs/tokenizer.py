@@ -156,10 +156,11 @@ class ModelTokenizer:
         """Return the ids of one text."""
         return self.truncated(self.ids(text), max_tokens)
 
-    def truncated(self, ids: list[int], max_tokens: int) -> Encoded:
-        """Put special tokens around the ids of one text, of which the first are taken if they are too many."""
+    def truncated(self, ids: list[int], max_tokens: int, cuts_left: bool = False) -> Encoded:
+        """Put special tokens around the ids of one text, of which the first or last are left if they are too many."""
         room = max(0, max_tokens - self.num_special_tokens)
-        return Encoded(self.single.join(ids[:room]).ids, len(ids) + self.num_special_tokens)
+        part = ids[max(0, len(ids) - room) :] if cuts_left else ids[:room]
+        return Encoded(self.single.join(part).ids, len(ids) + self.num_special_tokens)
 
 
 def build(file: Path, data: str) -> Any:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
+from edgebert_runtime.errors import TokenizerError
 
 SCRIPTS = {
     "latin": "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
@@ -165,10 +166,18 @@ def test_lower_case_first(folder: Path) -> None:
     assert ids(read(folder, lowercase=True), "A É") == [2, 5, 9, 3]
 
 
-@pytest.mark.parametrize("value", [None, 10**30, 1e30, True, "512", 0, -1])
-def test_senseless_length_is_none(folder: Path, value: Any) -> None:
-    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
+@pytest.mark.parametrize("value", [None, 10**30, 1e30])
+def test_endless_length_is_none(folder: Path, value: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value, "max_len": 9}))
     assert read(folder).model_max_length is None
+
+
+@pytest.mark.parametrize("key", ["model_max_length", "max_len"])
+@pytest.mark.parametrize("value", [True, "512", 512.0, 0, -1])
+def test_senseless_length_is_refused(folder: Path, key: str, value: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(TokenizerError, match=f"tokenizer_config.json: {key}={value!r} is not a whole number of tokens"):
+        read(folder)
 
 
 def test_special_tokens_may_have_other_names(folder: Path) -> None:

@@ -31,8 +31,31 @@ if TYPE_CHECKING:
     help="A text over --max-tokens: truncate cuts it; mean splits it into windows and averages their vectors.",
 )
 @stride_option("0")
+@click.option(
+    "--prompt", metavar="NAME", show_default="the bundle's", help="Put a prompt of the bundle before each text."
+)
+@click.option("--prompt-text", metavar="TEXT", help="Put TEXT before texts; '' switches the default prompt off.")
+@click.option(
+    "--dim",
+    type=click.IntRange(min=1),
+    show_default="the bundle's",
+    help="Cut vectors to so many numbers. Their length is below 1 then, unless --normalize.",
+)
+@click.option(
+    "--normalize/--no-normalize",
+    default=None,
+    show_default="the bundle's",
+    help="Scale vectors to length 1, after the cut.",
+)
 @request_options(json_help="Write a JSON object a line: index, vector, tokens, truncated.")
-def embed(request: Request, output: Path | None, long_texts: str, stride: int | None) -> None:
+def embed(
+    request: Request,
+    output: Path | None,
+    long_texts: str,
+    stride: int | None,
+    dim: int | None,
+    **choices: str | bool | None,
+) -> None:
     r"""Embed TEXTS, or each line of standard input, as vectors.
 
     \b
@@ -41,6 +64,7 @@ def embed(request: Request, output: Path | None, long_texts: str, stride: int | 
         edgebert embed minilm/ --input texts.txt --output vectors.npy
         zcat texts.gz | edgebert embed minilm/ --json | gzip > vectors.jsonl.gz
         edgebert embed minilm/ --long-texts mean --stride 32 < long.txt
+        edgebert embed minilm/ --prompt-text "query: " --dim 64 --normalize "A text."
 
     Prints a line for each text, in order: its numbers, separated by spaces. An empty line is an empty text and has a
     vector too. Texts are read, embedded and written as they come, in bounded memory. Put -- before a text that starts
@@ -49,8 +73,9 @@ def embed(request: Request, output: Path | None, long_texts: str, stride: int | 
     check_options(request, output, long_texts, stride)
     with reading(request) as texts, NumpyFile(output) if output else contextlib.nullcontext() as destination:
         engine: Embedder = request.load()
-        write = destination.start(engine.dim) if destination else write_json if request.as_json else write_text
-        options = {"long_texts": long_texts, "stride": stride or 0, **request.keywords}
+        write = destination.start(dim or engine.dim) if destination else write_json if request.as_json else write_text
+        vectors = {name: value for name, value in {"dim": dim, **choices}.items() if value is not None}
+        options = {"long_texts": long_texts, "stride": stride or 0, **vectors, **request.keywords}
         for first, result in texts.results(
             lambda part: engine.embed_detailed(part, **options), shown=output is not None
         ):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # The inputs that an engine computes from texts.
-TEXT_INPUTS = {"input_ids", "attention_mask", "token_type_ids", "logits_indices", "top_k"}
+TEXT_INPUTS = {"input_ids", "attention_mask", "token_type_ids", "pooling_mask", "logits_indices", "top_k"}
 
 Progress = Callable[[int, "int | None"], None]
 T = TypeVar("T")
@@ -62,7 +62,8 @@ class Engine:
         self._inputs = tuple(spec.name for spec in graph.inputs)
         self._shapes = {spec.name: spec.shape for spec in graph.outputs}
         self._tokenizer, self._target = load_tokenizers(bundle)
-        self._encoder = TextEncoder(self._tokenizer, limits.vocab_size)
+        side = bundle.manifest.settings.get("truncation_side", "right")
+        self._encoder = TextEncoder(self._tokenizer, limits.vocab_size, cuts_left=side == "left")
         self._read_settings()
         self._arguments = (device, threads)
         self._process = os.getpid()

@@ -16,12 +16,14 @@ class ModelInput:
     """One row of a batch: token ids, their segments (None: all 0), and whether its text was cut.
 
     ``logits_indices`` are the positions whose logits are computed, by graphs that compute chosen ones only.
+    ``unpooled`` is the number of first tokens that are not pooled, in graphs that leave a prompt out.
     """
 
     ids: Sequence[int] | NDArray[np.int64]
     token_type_ids: Sequence[int] | None = None
     truncated: bool = False
     logits_indices: Sequence[int] = ()
+    unpooled: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ def build_feeds(rows: Sequence[ModelInput], inputs: Sequence[str]) -> dict[str, 
         for number, row in enumerate(rows):
             if row.token_type_ids is not None:
                 segments[number, : len(row.token_type_ids)] = row.token_type_ids
+    if "pooling_mask" in inputs:
+        feeds["pooling_mask"] = pooled = mask.copy()
+        for number, row in enumerate(rows):
+            pooled[number, : row.unpooled] = 0
     if "logits_indices" in inputs:
         width = ids.shape[1]
         flat = [number * width + position for number, row in enumerate(rows) for position in row.logits_indices]

@@ -60,10 +60,11 @@ class ReadsTexts(Protocol):
 
 @dataclass(frozen=True)
 class TextEncoder:
-    """A tokenizer, and the number of token ids that its model knows."""
+    """A tokenizer, the number of token ids that its model knows, and the side on which texts are cut."""
 
     tokenizer: ModelTokenizer
     vocab_size: int
+    cuts_left: bool = False
 
     def text_or_ids(self, item: Item, index: int, errors: Errors, max_ids: int | None) -> str | NDArray[np.int64]:
         """Return a text that can be tokenized, or at most ``max_ids`` token ids (None: any number).
@@ -78,13 +79,13 @@ class TextEncoder:
             raise refuse(item, index)
         return check_ids(item, index, self.vocab_size, max_ids)
 
-    def row(self, item: Item, index: int, options: CheckedOptions) -> ModelInput:
-        """Turn a text into a row, cut where it is too long. Token ids are taken as they are."""
+    def row(self, item: Item, index: int, options: CheckedOptions, prompt: str = "") -> ModelInput:
+        """Turn a text with ``prompt`` before it into a row, cut where it is too long. Ids are taken as they are."""
         text = self.text_or_ids(item, index, options.encoding_errors, options.max_ids)
         if not isinstance(text, str):
             return ModelInput(text)
-        content = self.tokenizer.in_vocabulary(self.encoding(text, index, options).ids)
-        ids, full_length = self.tokenizer.truncated(content, options.max_tokens)
+        content = self.tokenizer.in_vocabulary(self.encoding(prompt + text, index, options).ids)
+        ids, full_length = self.tokenizer.truncated(content, options.max_tokens, self.cuts_left)
         return ModelInput(ids, truncated=full_length > options.max_tokens and cut(index, full_length, options))
 
     def pair(self, first: str, second: str, index: int, options: CheckedOptions) -> ModelInput:
@@ -134,6 +135,8 @@ class TextEncoder:
         full_length = len(first) + len(second) + template.num_special_tokens
         left, right = fit_pair(len(first), len(second), max(0, options.max_tokens - template.num_special_tokens))
         truncated = full_length > options.max_tokens and cut(index, full_length, options)
+        if self.cuts_left:
+            return ModelInput(*template.join(first[len(first) - left :], second[len(second) - right :]), truncated)
         return ModelInput(*template.join(first[:left], second[:right]), truncated)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -51,14 +52,22 @@ class CheckedOptions:
     special_tokens: bool
 
     @classmethod
-    def read(cls, options: TextOptions, limits: TokenLimits, special_tokens: int) -> CheckedOptions:
+    def read(
+        cls,
+        options: TextOptions,
+        limits: TokenLimits,
+        special_tokens: int,
+        names: Collection[str] = TextOptions.__annotations__,
+    ) -> CheckedOptions:
         """Check the options of a call whose rows have ``special_tokens`` each.
+
+        ``names`` are the options of the method, those of the task among them.
 
         Raises:
             InputError: naming the option and its value.
         """
-        if not TextOptions.__annotations__.keys() >= options.keys():
-            raise unknown_option(options)
+        if unknown := sorted(name for name in options if name not in names):
+            raise unknown_option(unknown[0], names)
         truncate = check_flag("truncate", options.get("truncate", True))
         special, errors = options.get("special_tokens", False), options.get("encoding_errors", "strict")
         check_choice("encoding_errors", errors, ("strict", "replace"))
@@ -78,10 +87,8 @@ class CheckedOptions:
         return cls(max_tokens, max_ids, truncate, batch_tokens, errors, check_flag("special_tokens", special))
 
 
-def unknown_option(options: TextOptions) -> InputError:
-    """Return the error for an option that no method takes."""
-    names = TextOptions.__annotations__
-    name = sorted(options.keys() - names.keys())[0]
+def unknown_option(name: str, names: Collection[str]) -> InputError:
+    """Return the error for an option that is none of ``names``."""
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
     return InputError(f"option {name!r:.60} is not known", hint=hint)
