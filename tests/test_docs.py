@@ -12,7 +12,7 @@ import pytest
 
 import edgebert
 from edgebert.cli import COMMANDS, main
-from edgebert.cli.bundle_summary import MEASURES
+from edgebert_exporters.fidelity.figures import MEASURES
 from tests.support.documents import (
     DOCS,
     README,

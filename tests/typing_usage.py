@@ -47,7 +47,7 @@ from edgebert.models.gpt2.model import Gpt2Config
 from edgebert.models.pooling import SentenceEncoder
 from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert.models.seq2seq.model import Seq2Seq
-from edgebert_exporters import export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
+from edgebert_exporters import compare_bundles, export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.bundle.manifest import GraphSpec, Manifest
 
@@ -240,6 +240,8 @@ def exporting(folder: Path) -> None:
     quantize_bundle(folder, folder, scheme="int8-static", calibration_method="mse")
     quantize_bundle(folder, folder, mixed_precision=0.005)
     assert_type(measure_sensitivity(folder, granularity="channel", exclude=[], calibration=None), list[dict[str, Any]])
+    assert_type(compare_bundles(["a/", folder]), dict[str, Any])
+    compare_bundles([folder] * 2, texts=["a"], texts_name="a.txt", seconds=1, device="cpu", threads=1, progress=step)
     assert_type(verify_bundle("bundle/"), dict[str, Any])
     assert_type(verify_bundle(folder, folder, progress=step), dict[str, Any])
 

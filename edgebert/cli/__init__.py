@@ -22,7 +22,7 @@ COMMANDS = {
         ("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "translate", "score"),
         "edgebert.cli.commands.tasks",
     ),
-    **dict.fromkeys(("bench", "doctor"), "edgebert.cli.commands"),
+    **dict.fromkeys(("bench", "compare", "doctor"), "edgebert.cli.commands"),
 }
 
 

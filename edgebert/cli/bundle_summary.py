@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,22 +14,6 @@ from edgebert.cli.formatting import LONG_LIST, Row, echo_table, flatten, number,
 if TYPE_CHECKING:
     from edgebert_runtime import Bundle
     from edgebert_runtime.bundle.manifest import Limits
-
-# The figures of a quantization. A row is for tasks with all of its figures; of each label the first such row counts.
-MEASURES = (
-    ("fidelity", "correlation with float32 {correlation:.4f}"),
-    ("fidelity", "cosine to float32 {cosine_mean:.4f} on average, {cosine_min:.4f} at least"),
-    ("neighbors", "{nearest_neighbor_changes:.1%} of {texts} texts have a new nearest neighbor"),
-    (
-        "top result",
-        "the same in {top1_agreement:.1%} of the outputs of {texts} texts; all of it in {unflipped:.1%} of them",
-    ),
-    ("top result", "the same in {top1_agreement:.1%} of the outputs of {texts} texts"),
-    ("divergence", "Kullback-Leibler {kl_mean:.2e} on average"),
-    ("perplexity", "{perplexity_before:.2f} -> {perplexity_after:.2f}"),
-    ("bits a byte", "{bits_per_byte_before:.3f} -> {bits_per_byte_after:.3f}"),
-    ("generated", "{token_agreement:.1%} of the tokens are the same"),
-)
 
 # Kinds of weights with a smaller share of the bytes are not worth a line.
 SMALL = 0.01
@@ -156,15 +139,9 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
 
 def measures(report: Mapping[str, Any]) -> list[Row]:
     """Return the measured fidelity of a quantized bundle."""
-    from edgebert_exporters.fidelity.figures import Figure
+    from edgebert_exporters.fidelity.figures import fidelity_rows
 
-    rows = dict[str, str]()
-    figures = {name: Figure(value) if isinstance(value, float) else value for name, value in report["fidelity"].items()}
-    if "flip_rate" in figures:
-        figures["unflipped"] = Figure(1 - figures["flip_rate"])
-    for label, text in MEASURES:
-        if all(name in figures for _, name, _, _ in Formatter().parse(text) if name):
-            rows.setdefault(label, text.format(**figures))
+    rows = fidelity_rows(report["fidelity"], "float32")
     if batches := report.get("batch_invariance"):
         rows["batches"] = invariance(batches)
     return list(rows.items())

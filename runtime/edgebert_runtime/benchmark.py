@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ SEED = 7
 SENTENCES = 256
 # Lengths of short texts are about log-normal: 30 tokens in the mean, a few of more than 100.
 MEAN_TOKENS, SPREAD = 30.0, 0.6
-LEAST_RUNS = 3
+LEAST_RUNS, MOST_TURNS = 3, 31
+# A call that takes longer needs no other one to warm up before each turn.
+WARM_SECONDS = 0.5
 NEW_TOKENS = 32
 BEAMS = 4
 
@@ -56,37 +59,110 @@ def measure(engine: Engine, *, seconds: float = 10.0) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class TimedCall:
+    """A call whose time is measured: its key in figures, its name for readers, its share of the time to measure.
+
+    ``num_tokens`` are those that a call reads, or adds to texts.
+    """
+
+    key: str
+    name: str
+    call: Callable[[], object]
+    share: float
+    num_tokens: int
+
+
+def timed_calls(engine: Engine, max_tokens: int | None = None) -> Iterator[TimedCall]:
+    """Yield the workloads of an engine, with texts of at most ``max_tokens`` tokens, or of the model's limit."""
+    longest = min(engine.max_tokens, max_tokens or engine.max_tokens)
+    make = decoder_calls if TASKS[engine.bundle.manifest.task].generative else encoder_calls
+    return make(engine, longest)
+
+
+def encoder_calls(engine: Engine, longest: int) -> Iterator[TimedCall]:
+    """Yield the workloads of a task that reads texts: a short text, a long one, and many."""
+    for n in sorted({min(16, longest), min(128, longest)}):
+        yield TimedCall(f"{n}_tokens", f"1 text of {n} tokens", work(engine, [n]), 1 / 4, n)
+    lengths = workload(longest)
+    name = f"{len(lengths)} texts of {sum(lengths) / len(lengths):.0f} tokens on average"
+    yield TimedCall("throughput", name, work(engine, lengths), 1 / 2, sum(lengths))
+
+
+def decoder_calls(engine: Any, longest: int) -> Iterator[TimedCall]:
+    """Yield the workloads of a task that adds tokens: the first one, and more of them, also with beams."""
+    translates = TASKS[engine.bundle.manifest.task].kind == "encoder-decoder"
+    longest = longest if translates else longest - NEW_TOKENS
+    lengths = sorted({max(1, min(n, longest)) for n in (32, 512)})
+    searches = [(count, beams) for beams in (1, *((BEAMS,) if translates else ())) for count in (1, 8)]
+    share = 1 / (len(lengths) + len(searches))
+    for n in lengths:
+        yield TimedCall(
+            f"first_after_{n}_tokens", f"the first token after {n} tokens", continued(engine, [n], 1), share, 1
+        )
+    for count, beams in searches:
+        key = f"tokens_per_second_of_{count}" + (f"_with_{beams}_beams" if beams > 1 else "")
+        name = f"{NEW_TOKENS} new tokens of {count} text{'s' * (count > 1)}" + f" with {beams} beams" * (beams > 1)
+        call = continued(engine, [lengths[0]] * count, NEW_TOKENS, beams)
+        yield TimedCall(key, name, call, share, count * NEW_TOKENS)
+
+
 def encoder_figures(engine: Engine, seconds: float) -> dict[str, Any]:
     """Measure latency and throughput of a task that reads texts."""
-    lengths = workload(engine)
-    short = sorted({min(16, engine.max_tokens), min(128, engine.max_tokens)})
-    latency = {f"{n}_tokens": latency_of(work(engine, [n]), seconds / 4) for n in short}
-    times = repeat(work(engine, lengths), seconds / 2)
+    *short, many = timed_calls(engine)
+    latency = {timed.key: latency_of(timed.call, seconds * timed.share) for timed in short}
+    times = repeat(many.call, seconds * many.share)
     median = float(np.median(times))
     throughput = {
-        "texts": len(lengths),
-        "mean_tokens": round(sum(lengths) / len(lengths), 1),
-        "texts_per_second": round(len(lengths) / median, 2),
-        "tokens_per_second": round(sum(lengths) / median, 1),
+        "texts": SENTENCES,
+        "mean_tokens": round(many.num_tokens / SENTENCES, 1),
+        "texts_per_second": round(SENTENCES / median, 2),
+        "tokens_per_second": round(many.num_tokens / median, 1),
         "runs": len(times),
     }
     return {"latency": latency, "throughput": throughput}
 
 
-def decoder_figures(engine: Any, seconds: float) -> dict[str, Any]:
+def decoder_figures(engine: Engine, seconds: float) -> dict[str, Any]:
     """Measure the time to the first token after short and long texts, and the new tokens a second after that."""
-    translates = TASKS[engine.bundle.manifest.task].kind == "encoder-decoder"
-    longest = engine.max_tokens if translates else engine.max_tokens - NEW_TOKENS
-    lengths = sorted({max(1, min(n, longest)) for n in (32, 512)})
-    searches = [(count, beams) for beams in (1, *((BEAMS,) if translates else ())) for count in (1, 8)]
-    each = seconds / (len(lengths) + len(searches))
-    latency = {f"first_after_{n}_tokens": latency_of(continued(engine, [n], 1), each) for n in lengths}
-    throughput = {}
-    for count, beams in searches:
-        times = repeat(continued(engine, [lengths[0]] * count, NEW_TOKENS, beams), each)
-        name = f"tokens_per_second_of_{count}" + (f"_with_{beams}_beams" if beams > 1 else "")
-        throughput[name] = round(count * NEW_TOKENS / float(np.median(times)), 1)
+    latency, throughput = dict[str, Any](), dict[str, Any]()
+    for timed in timed_calls(engine):
+        if timed.num_tokens == 1:
+            latency[timed.key] = latency_of(timed.call, seconds * timed.share)
+        else:
+            median = float(np.median(repeat(timed.call, seconds * timed.share)))
+            throughput[timed.key] = round(timed.num_tokens / median, 1)
     return {"latency": latency, "throughput": {"new_tokens": NEW_TOKENS, **throughput}}
+
+
+def milliseconds_in_turns(calls: Sequence[Callable[[], object]], seconds: float) -> list[list[float]]:
+    """Time calls in turns, so that all meet the same moods of the machine; return the milliseconds of each turn.
+
+    It takes about ``seconds`` seconds for each call, after one to warm up, and :data:`LEAST_RUNS` turns at least.
+    """
+    for call in calls:
+        call()
+    turns: list[list[float]] = []
+    end = time.perf_counter() + seconds * len(calls)
+    while len(turns) < LEAST_RUNS or (len(turns) < MOST_TURNS and time.perf_counter() < end):
+        turns.append([milliseconds(call) for call in calls])
+    return [list(times) for times in zip(*turns, strict=True)]
+
+
+def milliseconds(run: Callable[[], object], least: float = 0.03) -> float:
+    """Return the milliseconds of one run, averaged over at least ``least`` seconds after one to warm up.
+
+    A run of more than :data:`WARM_SECONDS` counts itself: its beginning is a small part of it.
+    """
+    start = time.perf_counter()
+    run()
+    if (passed := time.perf_counter() - start) > WARM_SECONDS:
+        return passed * 1000
+    start, runs = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < least:
+        run()
+        runs += 1
+    return passed / runs * 1000
 
 
 def continued(engine: Any, lengths: Sequence[int], new: int, beams: int = 1) -> Callable[[], object]:
@@ -99,11 +175,11 @@ def continued(engine: Any, lengths: Sequence[int], new: int, beams: int = 1) -> 
     return functools.partial(call, ids(engine, lengths), **options)
 
 
-def workload(engine: Engine) -> list[int]:
+def workload(longest: int) -> list[int]:
     """Return how many tokens 256 texts of log-normal length have, the same for one length limit always."""
     rng = np.random.default_rng(SEED)
     lengths = np.round(rng.lognormal(np.log(MEAN_TOKENS) - SPREAD**2 / 2, SPREAD, SENTENCES))
-    longest = min(256, engine.max_tokens)
+    longest = min(256, longest)
     return [int(n) for n in np.clip(lengths, min(3, longest), longest)]
 
 
@@ -195,9 +271,19 @@ def repeat(call: Callable[[], object], seconds: float) -> list[float]:
 
 def peak_memory() -> float | None:
     """Return the largest resident set of this process so far in megabytes, None where it is not known."""
+    sizes = memory_sizes()
+    return round(sizes["VmHWM"] / 1e6, 1) if "VmHWM" in sizes else None
+
+
+def memory_sizes() -> dict[str, int]:
+    """Return the bytes that Linux counts for this process by their names there, none on other systems.
+
+    ``VmHWM`` is the largest resident set so far. Of the set now, ``RssFile`` is that of mapped files: weights and
+    libraries, which processes share.
+    """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return None
-    kilobytes = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
-    return round(kilobytes[0] * 1024 / 1e6, 1) if kilobytes else None
+        return {}
+    sizes = [line.split() for line in status.splitlines() if line.endswith(" kB")]
+    return {name.rstrip(":"): int(count) * 1024 for name, count, _ in sizes}

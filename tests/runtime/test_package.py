@@ -124,7 +124,7 @@ def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task
     engine: Any = edgebert_runtime.load(task_bundle(task))
     counter = Counter(engine._session)
     second: Any = type(engine)(engine.bundle, session=counter)
-    lengths = [max(7, n) for n in benchmark.workload(engine)]
+    lengths = [max(7, n) for n in benchmark.workload(engine.max_tokens)]
     benchmark.work(second, lengths)()
     assert sorted(counter.lengths) == sorted(lengths)
     counter.lengths = []
@@ -133,8 +133,8 @@ def test_the_work_is_as_long_as_it_says(task_bundle: Callable[[str], Path], task
 
 
 def test_the_workload_is_the_same_always(engine: Embedder) -> None:
-    lengths = benchmark.workload(engine)
-    assert lengths == benchmark.workload(engine)
+    lengths = benchmark.workload(engine.max_tokens)
+    assert lengths == benchmark.workload(engine.max_tokens)
     assert {type(n) for n in lengths} == {int}
     assert 3 <= min(lengths) <= max(lengths) <= engine.max_tokens
     rows = benchmark.ids(engine, lengths)

@@ -214,8 +214,10 @@ def compare(
     kind, outputs, fidelity = after.kind, after.signature.outputs, Fidelity.of(after.manifest)
     inputs, alone, losses = after.signature.input_names, list[Doubles](), list[TextLosses]()
     every = max(1, len(samples) // ALONE)
-    for indices, batch in to_batches(samples, inputs):
-        sides = [opened.run(after.results, batch.feeds) for opened in (before, after)]
+    for (indices, batch), (_, same) in zip(
+        to_batches(samples, inputs), to_batches(samples, before.signature.input_names), strict=True
+    ):
+        sides = before.run(before.results, same.feeds), after.run(after.results, batch.feeds)
         for row, index in enumerate(indices):
             old, new = (vectors_of(outputs, batch, side, row) for side in sides)
             fidelity.add(old, new)

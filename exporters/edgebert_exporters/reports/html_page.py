@@ -31,13 +31,14 @@ h1, h2, th, td, dd, figcaption, li { unicode-bidi: isolate; }
 .cards dt { color: var(--soft); font-size: .85rem; } .cards dd { margin: 0; }
 .cards dd:first-of-type { font-size: 1.5rem; font-weight: 600; line-height: 1.3; }
 .cards dd + dd { font-size: .85rem; color: var(--soft); }
-.notes { border: 1px solid var(--warn); border-left-width: .4rem; border-radius: .3rem; padding: .5rem .9rem; }
+.notes { border: 1px solid var(--warn); border-left-width: .4rem; border-radius: .3rem; padding: .5rem .9rem;
+  margin: 1.2rem 0; }
 .notes h2 { margin: 0; font-size: 1rem; color: var(--warn); } .notes ul { margin: .2rem 0; padding-left: 1.2rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; } .facts th { width: 13rem; }
 .wide { overflow-x: auto; } .wide table { width: auto; min-width: 100%; }
-.wide th, .wide td { min-width: 8rem; max-width: 20rem; }
+.wide th, .wide td { min-width: 9rem; max-width: 20rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 23rem), 1fr)); gap: 1rem; }
 figure { margin: 0; padding: .8rem .9rem .5rem; border: 1px solid var(--line); border-radius: .4rem;
   break-inside: avoid; min-width: 0; }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from edgebert_exporters.reports.labelled_examples import Examples
 from edgebert_exporters.reports.task_evaluation import evaluate
 from edgebert_exporters.reports.thresholds import advice
 from edgebert_exporters.verification.batch_invariance import batch_invariance
+from edgebert_runtime.benchmark import milliseconds
 
 # Turns of each side for one workload.
 TURNS = 7
@@ -101,13 +101,3 @@ def speed(before: OpenedBundle, after: OpenedBundle, progress: Progress) -> list
         )
         progress("measure speed", done + 1, len(batches))
     return results
-
-
-def milliseconds(run: Callable[[], object], least: float = 0.03) -> float:
-    """Return the milliseconds of one run, averaged over at least ``least`` seconds."""
-    run()
-    start, runs = time.perf_counter(), 0
-    while (passed := time.perf_counter() - start) < least:
-        run()
-        runs += 1
-    return passed / runs * 1000

@@ -36,6 +36,21 @@ class Bar:
     base: bool = False
 
 
+@dataclass(frozen=True)
+class Chart:
+    """Bars of one figure: its title, its conditions, its unit, and a ``legend`` for the drawing alone."""
+
+    title: str
+    about: str
+    unit: str
+    bars: Sequence[Bar]
+    legend: str = ""
+
+    def draw(self) -> str:
+        """Return the drawing."""
+        return bar_chart(self.title, f"{self.about} {self.legend}".strip(), self.unit, self.bars)
+
+
 def bar_chart(title: str, about: str, unit: str, bars: Sequence[Bar]) -> str:
     """Draw bars on one scale from 0, in ``unit``; ``about`` says what is drawn, and how to read it.
 
