@@ -1,6 +1,6 @@
 """The parts that the samples of fine-tuning share: a tiny encoder, saving, bundles, and engines over PyTorch.
 
-Imported by ``finetune_tagger.py`` and ``finetune_spans.py``; does nothing by itself.
+Imported by ``finetune_tagger.py``, ``finetune_spans.py`` and ``example_bundles.py``; does nothing by itself.
 """
 
 from __future__ import annotations

@@ -23,10 +23,9 @@ from quality_models import Measured, Model
 
 import edgebert
 from edgebert.cli import main
-from edgebert_exporters import export_checkpoint
 from edgebert_exporters.quantization.schemes import SCHEMES
 from edgebert_exporters.reports.metrics import perplexity, ratio
-from tests.support.documents import ROOT, assert_same, commands, run
+from tests.support.documents import README, ROOT, assert_same, commands, run
 from tests.support.tiny_tokenizers import VOCAB
 
 DOCUMENT = ROOT / "docs" / "quantization.md"
@@ -235,20 +234,20 @@ def test_the_whole_command(
 
 
 @pytest.fixture(scope="module")
-def folder(fp32_bundle: Path, portable_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the bundles that the document uses."""
+def folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder as after the first command, which the README's test runs; a tiny encoder stands for MiniLM."""
     folder = tmp_path_factory.mktemp("quantization")
     (folder / "samples").symlink_to(ROOT / "samples")
-    (folder / "encoder.bundle").symlink_to(fp32_bundle)
-    (folder / "portable.bundle").symlink_to(portable_bundle)
-    export_checkpoint(ROOT / "samples" / "sotu_gpt", folder / "sotu.bundle")
+    (folder / "minilm").symlink_to(checkpoint)
     return folder
 
 
 @pytest.mark.slow
 def test_every_command_of_the_document_prints_what_it_shows(folder: Path) -> None:
     options: set[str] = set()
-    for command, written in commands(TEXT):
+    (fetched, _), *shown = commands(TEXT)
+    assert fetched in {command for command, _ in commands(README.read_text(encoding="utf-8"))}
+    for command, written in shown:
         printed = run(command, folder)
         if written:
             assert_same(without_note(printed), without_note(written), command)
