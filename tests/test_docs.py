@@ -35,7 +35,7 @@ GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 # The tasks that have a page of their own.
 PAGES = {"generate": GENERATION, "translate": TRANSLATION}
 # The pages that other files run: the README's test, that of benchmarks/quality.py, and a test of its own for each page.
-RUN_ELSEWHERE = {"demo.md", "bundle.md", "quantization.md", "own_transformer.md"}
+RUN_ELSEWHERE = {"demo.md", "bundle.md", "quantization.md", "own_transformer.md", "integrations.md"}
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 # The folders from which documents name files.
 ROOTS = (ROOT, ROOT / "edgebert", ROOT / "runtime" / "edgebert_runtime", ROOT / "exporters" / "edgebert_exporters")
