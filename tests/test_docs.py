@@ -31,6 +31,7 @@ from tests.support.verbs import VERBS
 TASKS = (DOCS / "tasks.md").read_text(encoding="utf-8")
 GENERATION = (DOCS / "generation.md").read_text(encoding="utf-8")
 TRANSLATION = (DOCS / "translation.md").read_text(encoding="utf-8")
+ASYNCIO = (DOCS / "asyncio.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 # The tasks that have a page of their own.
 PAGES = {"generate": GENERATION, "translate": TRANSLATION}
@@ -99,7 +100,7 @@ def test_every_command_runs(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [TASKS, *PAGES.values()], ids=["tasks", *PAGES])
+@pytest.mark.parametrize("text", [TASKS, *PAGES.values(), ASYNCIO], ids=["tasks", *PAGES, "asyncio"])
 def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.chdir(folder)
     names = {"edgebert": edgebert, "passages": CONTEXT.split(". "), "context": CONTEXT}
@@ -110,7 +111,7 @@ def test_every_python_block_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_no_page_has_commands_that_no_test_runs() -> None:
-    here = {"tasks.md", "generation.md", "translation.md"}
+    here = {"tasks.md", "generation.md", "translation.md", "asyncio.md"}
     for page in DOCS.glob("*.md"):
         text = page.read_text(encoding="utf-8")
         if commands(text):

@@ -9,3 +9,12 @@
     slots.py            prefix_cache.py           places in the KV cache; keys and values that prompts share
     fair_queue.py       throughput.py             the order of what waits, and how long it will
 """
+
+from __future__ import annotations
+
+from edgebert_runtime.serving.async_engine import AsyncEngine
+from edgebert_runtime.serving.async_text_generator import AsyncTextGenerator
+from edgebert_runtime.serving.batcher import Batcher
+from edgebert_runtime.serving.scheduler import Scheduler
+
+__all__ = ["AsyncEngine", "AsyncTextGenerator", "Batcher", "Scheduler"]
