@@ -14,6 +14,7 @@ import click
 from edgebert import __version__
 from edgebert.cli.errors import boundary
 from edgebert.cli.logging_options import log_to_stderr, logging_options, unwrapped
+from edgebert.cli.standard_streams import replace_closed_streams
 
 # The folder of each command's module, in the order of use.
 COMMANDS = {
@@ -49,6 +50,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command inside the error boundary."""
         with boundary(ctx):
+            replace_closed_streams()
             return super().invoke(ctx)
 
 
