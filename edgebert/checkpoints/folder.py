@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import itertools
-import json
 import os
 import re
 import stat
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from edgebert_runtime.bundle import strict_json
 from edgebert_runtime.bundle.links import is_inside
 from edgebert_runtime.errors import CheckpointError
 
@@ -145,7 +145,7 @@ def parse_json(name: str, text: str) -> Any:
         CheckpointError: if it is not JSON, with the place of the fault, or has a key twice.
     """
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        return strict_json.loads(text, unique)
     except (ValueError, RecursionError) as error:
         fault = f"{foreign(text.encode(errors='replace')) or 'not valid JSON'} ({error})"
         raise CheckpointError(f"{name} is {fault}; download it again") from error

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from edgebert_runtime import errors
 from edgebert_runtime.bundle.reader import Bundle, Verify
+from edgebert_runtime.decoders.prefix import Prefix
 from edgebert_runtime.decoders.scoring import Scored
 from edgebert_runtime.errors import BundleError, EdgebertError
 from edgebert_runtime.task_specs import TASKS
@@ -20,7 +21,7 @@ from edgebert_runtime.tasks.base.text_engine import Generation, GenerationOption
 from edgebert_runtime.tasks.base.text_options import TextOptions
 from edgebert_runtime.tasks.classifier import Classification, Classifier
 from edgebert_runtime.tasks.embedder import Embedder, EmbedOptions, EmbedResult
-from edgebert_runtime.tasks.generator import Generator, Prefix
+from edgebert_runtime.tasks.generator import Generator
 from edgebert_runtime.tasks.mask_filler import Filling, MaskFiller
 from edgebert_runtime.tasks.multiple_choice import Choice, MultipleChoice
 from edgebert_runtime.tasks.reranker import Ranked, Reranker

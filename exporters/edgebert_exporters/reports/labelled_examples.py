@@ -18,7 +18,6 @@ translate        ``source``, ``targets``: all that are right
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgebert_runtime.bundle import strict_json
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import INDEX, NUMBER, SOME_TEXTS, SPANS, TASKS, TEXT, TEXTS
@@ -81,7 +81,7 @@ def read_row(line: str, task: str, before: list[Row]) -> Row:
         ValueError: saying what is wrong.
     """
     try:
-        row = json.loads(line)
+        row = strict_json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}); write an object a line") from error
     expected = " or ".join(", ".join(form) for form in TASKS[task].examples)

@@ -12,6 +12,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from edgebert_runtime.bundle import strict_json
 from edgebert_runtime.errors import BundleError
 
 FORMAT_VERSION = 2
@@ -132,7 +133,7 @@ class Manifest:
                 entries.
         """
         try:
-            data = json.loads(text)
+            data = strict_json.loads(text)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{MANIFEST_NAME} is not valid JSON ({error}); export the bundle again") from error
         if not isinstance(data, dict) or "format_version" not in data:

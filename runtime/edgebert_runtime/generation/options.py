@@ -64,7 +64,7 @@ class Options:
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        values = {name: native(getattr(self, name)) for name in CHECKS}
+        values = {name: native(name, getattr(self, name)) for name in CHECKS}
         for name, value in values.items():
             if value is not None and value != ():
                 object.__setattr__(self, name, CHECKS[name](name, value))
@@ -81,11 +81,11 @@ class Options:
         Raises:
             InputError: for an unknown name, with the nearest known one, and whatever :class:`Options` refuses.
         """
-        call = {name: native(value) for name, value in call.items()}
+        call = {name: native(name, value) for name, value in call.items()}
         for name in call:
             if name not in CHECKS:
                 raise unknown(name, "")
-        plain = {name: native(value) for name, value in (defaults or {}).items()}
+        plain = {name: native(name, value) for name, value in (defaults or {}).items()}
         options = {**applicable(present(plain), call), **call}
         return cls(**{name: value for name, value in options.items() if value is not None})
 
@@ -100,10 +100,16 @@ class Options:
         return 1.0 if self.length_penalty is None else self.length_penalty
 
 
-def native(value: Any) -> Any:
-    """Return NumPy scalars and arrays, in lists too, as Python numbers and lists."""
+def native(name: str, value: Any) -> Any:
+    """Return NumPy scalars and arrays, in lists too, as Python numbers and lists.
+
+    Raises:
+        InputError: for masked elements, which are no numbers.
+    """
     if isinstance(value, (list, tuple)):
-        return type(value)(map(native, value))
+        return type(value)(native(name, item) for item in value)
+    if np.ma.is_masked(value):
+        raise InputError("has masked elements", option=name, hint="give its compressed()")
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edgebert_runtime.bundle import strict_json
 from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
 from edgebert_runtime.inputs.special_tokens import detect_template, leaking_tokens, without_tokens
 from edgebert_runtime.inputs.unknown_text import add_outside_token, lacks_unknown_token, outside_error
@@ -64,7 +65,7 @@ class ModelTokenizer:
         """
         try:
             data = file.read_text(encoding="utf-8")
-            description = json.loads(data)
+            description = strict_json.loads(data)
         except (OSError, ValueError, RecursionError) as error:
             raise TokenizerError(f"{file} is not readable JSON ({error}); export the bundle again") from error
         if not isinstance(description, dict) or not isinstance(description.get("model"), dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -47,7 +47,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     Raises:
         InputError: naming the option and the value.
     """
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"is not one of {', '.join(choices)}", option=name, value=value)
 
 
@@ -60,6 +60,16 @@ def check_flag(name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise InputError("is not True or False", option=name, value=value)
     return bool(value)
+
+
+def check_progress(progress: Callable[[int, int | None], None] | None) -> None:
+    """Make sure that ``progress`` can be called, before any work.
+
+    Raises:
+        InputError: if it cannot.
+    """
+    if progress is not None and not callable(progress):
+        raise InputError("is not a function of the number done and the total", option="progress", value=progress)
 
 
 def iterate(items: Iterable[T], example: str) -> Iterator[T]:
@@ -122,6 +132,8 @@ def check_ids(ids: TokenIds, index: int, vocab_size: int, max_tokens: int | None
         InputError: if they are not whole numbers from 0 to ``vocab_size - 1``, or there are none.
         LimitError: if there are more than ``max_tokens``.
     """
+    if np.ma.is_masked(ids):
+        raise InputError("is an array with masked elements", index=index, hint="give its compressed()")
     array = np.asarray(ids) if isinstance(ids, np.ndarray) else listed(ids, index)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(f"is an array of {array.dtype} with shape {array.shape}, not a list of token ids", index=index)

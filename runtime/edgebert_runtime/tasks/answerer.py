@@ -169,7 +169,10 @@ class Answerer(BatchEngine[AnswerOptions, AnswerItem, "tuple[Floats, ...]", "lis
         message = f"has a question of {question} tokens, which leaves {max(0, room)} of {max_tokens} for the context"
         hint = f"shorten the question, or raise {{max_tokens}} up to {self.max_tokens}"
         if room < min(MIN_CONTEXT_TOKENS, context):
-            raise LimitError(f"{message} of {context}", index=index, hint=hint, options={"max_tokens": ...})
+            least = min(MIN_CONTEXT_TOKENS, context)
+            raise LimitError(
+                f"{message} of {context}; the least is {least}", index=index, hint=hint, options={"max_tokens": ...}
+            )
         if context <= room:
             return [(0, context)]
         if stride is not None and stride >= room:

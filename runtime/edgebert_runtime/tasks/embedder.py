@@ -177,6 +177,7 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
             )
         long_texts, stride = options.get("long_texts", "truncate"), options.get("stride", 0)
         check_choice("long_texts", long_texts, ("truncate", "mean"))
+        stride = check_whole("stride", stride, 0, None)
         if long_texts == "mean":
             room = checked.max_tokens - count - prompt.num_tokens
             if room < 1:

@@ -12,13 +12,14 @@ from edgebert_runtime.decoders.causal_decoder import CausalDecoder, prefill
 from edgebert_runtime.decoders.causal_kv_cache import ConcatKVCache, InPlaceKVCache, KVCache
 from edgebert_runtime.decoders.causal_signature import PAST, CausalSignature
 from edgebert_runtime.decoders.kv_cache import Floats
+from edgebert_runtime.decoders.prefix import Prefix, check_prefix
 from edgebert_runtime.decoders.prompt_lookup import PromptLookupDecoder
 from edgebert_runtime.decoders.scoring import Scored, score_rows
 from edgebert_runtime.decoders.slot_cache import SlotCache
 from edgebert_runtime.errors import BundleError, InputError, LimitError
 from edgebert_runtime.generation import Options, StepModel, search, stream
 from edgebert_runtime.generation.search_plan import SearchPlan
-from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
+from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, check_flag, iterate
 from edgebert_runtime.session.session import Session
 from edgebert_runtime.task_specs import GENERATE
 from edgebert_runtime.tasks.base.engine import Progress
@@ -42,14 +43,6 @@ MAX_NEW_TOKENS = 128
 MAX_BATCH_TOKENS = 4096
 # Logits of a batch that is scored.
 SCORE_BATCH_TOKENS = 512
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The beginning that several prompts share, computed once; :meth:`Generator.prefix` makes it."""
-
-    ids: tuple[int, ...]
-    past: tuple[Floats, ...]
 
 
 class GenerateOptions(GenerationOptions, total=False):
@@ -141,10 +134,10 @@ class Generator(TextGenerationEngine):
             InputError: naming the prompt or option that cannot be used.
             LimitError: for a prompt that leaves no room.
         """
-        reading = self._check_call(encoding_errors, special_tokens)
+        reading = self._check_call(encoding_errors, special_tokens, progress)
         checked = self._read_options(num_return_sequences, dict(options))
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
-        if prompt_lookup and checked.num_beams * checked.num_return_sequences > 1:
+        if check_flag("prompt_lookup", prompt_lookup) and checked.num_beams * checked.num_return_sequences > 1:
             raise InputError(
                 "guesses for one sequence at a time",
                 option="prompt_lookup",
@@ -184,6 +177,7 @@ class Generator(TextGenerationEngine):
         """
         reading = self._check_call(encoding_errors, special_tokens)
         checked = self._read_options(None, dict(options))
+        check_flag("prompt_lookup", prompt_lookup)
         check_stream(checked)
         return self._pieces(self._prompt(prompt, 0, prefix, reading), checked, prefix, prompt_lookup)
 
@@ -255,7 +249,7 @@ class Generator(TextGenerationEngine):
         Raises:
             InputError: naming the text or option that cannot be used.
         """
-        reading = self._check_call(encoding_errors, special_tokens)
+        reading = self._check_call(encoding_errors, special_tokens, progress)
         budget = check_batch_tokens(max_batch_tokens, SCORE_BATCH_TOKENS)
         bos = self.decoding.get("bos_token_id")
         start = [] if bos is None else [bos]
@@ -278,7 +272,7 @@ class Generator(TextGenerationEngine):
     def _prompt(self, item: Item, index: int, prefix: Prefix | None, reading: TextReading) -> Prompt:
         """Turn a text, or token ids, into a prompt."""
         ids = [] if isinstance(item, (list, tuple)) and not item else self._ids(item, index, reading)
-        if prefix is not None:
+        if (prefix := check_prefix(prefix)) is not None:
             if not ids:
                 raise InputError("is empty", index=index, item="prompt", hint="write at least a word after the prefix")
             ids = [*prefix.ids, *ids]

@@ -217,7 +217,8 @@ class MaskFiller(BatchEngine[FillRequest, FillItem, "list[TopTokens]", Filled]):
         Raises:
             InputError: if there are none, or one is no token.
         """
-        if isinstance(targets, (str, bytes, Mapping)) or not isinstance(targets, Iterable):
+        scalar = isinstance(targets, np.ndarray) and not targets.ndim
+        if scalar or isinstance(targets, (str, bytes, Mapping)) or not isinstance(targets, Iterable):
             raise InputError("is not a list of tokens", option="targets", value=targets, hint="write targets=[token]")
         ids = dict.fromkeys(self._target_id(target) for target in targets)
         if not ids:

@@ -12,7 +12,7 @@ from edgebert_runtime.errors import InputError, LimitError
 from edgebert_runtime.generation import Options
 from edgebert_runtime.inputs.language_tokens import Direction, Languages
 from edgebert_runtime.inputs.sentence_splitter import Sentences, split_sentences
-from edgebert_runtime.inputs.validation import Errors, Item, TokenIds, check_ids, refuse
+from edgebert_runtime.inputs.validation import Errors, Item, TokenIds, check_ids, iterate, refuse
 from edgebert_runtime.tasks.base.text_encoder import TextEncoder
 
 # New tokens where no length is set: so many for each token of the source, and so many more.
@@ -178,7 +178,9 @@ class SourceReader:
                 option="target_prefix",
                 options={"split_sentences": True},
             )
-        items = [prefixes] * count if isinstance(prefixes, str) else list(prefixes)
+        items: list[Item] = [prefixes] * count if isinstance(prefixes, str) else []
+        if not isinstance(prefixes, str):
+            items += iterate(prefixes, "target_prefix=[text]")
         if len(items) != count:
             raise InputError(f"holds {len(items)} for {count} texts", option="target_prefix")
         return [self.target(item, index, request) for index, item in enumerate(items)]

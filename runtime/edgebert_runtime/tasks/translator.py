@@ -16,7 +16,7 @@ from edgebert_runtime.generation import Options, search, stream
 from edgebert_runtime.generation.text_streamer import first_of
 from edgebert_runtime.inputs.batching import plan_batches
 from edgebert_runtime.inputs.language_tokens import Languages
-from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, iterate
+from edgebert_runtime.inputs.validation import Errors, Item, check_batch_tokens, check_flag, iterate
 from edgebert_runtime.session.session import ClosedSession, Runnable, open_session
 from edgebert_runtime.task_specs import TRANSLATE
 from edgebert_runtime.tasks.base.engine import Progress
@@ -164,7 +164,7 @@ class Translator(TextGenerationEngine):
             InputError: naming the text or option that cannot be used.
             LimitError: for a text, or a sentence, that is longer than the model takes.
         """
-        reading = self._check_call(encoding_errors, special_tokens)
+        reading = self._check_call(encoding_errors, special_tokens, progress)
         request = self._request(
             num_return_sequences, dict(options), source_language, target_language, reading, split_sentences
         )
@@ -236,7 +236,7 @@ class Translator(TextGenerationEngine):
             InputError: naming the pair or option that cannot be used.
             LimitError: for a source or target that is longer than the model takes.
         """
-        reading = self._check_call(encoding_errors, special_tokens)
+        reading = self._check_call(encoding_errors, special_tokens, progress)
         request = self._request(None, {}, source_language, target_language, reading)
         budget = check_batch_tokens(max_batch_tokens, MAX_BATCH_TOKENS)
         rows = [self._pair(*item, request) for item in enumerate(iterate(pairs, "score([(source, target)])"))]
@@ -264,6 +264,7 @@ class Translator(TextGenerationEngine):
     ) -> TranslationRequest:
         """Check the options of a call."""
         direction = self._reader.languages.direction(source, target)
+        split = check_flag("split_sentences", split)
         start, options = self._reader.first_tokens(self._first, direction, target, options)
         checked = self._search_options(count, options, {})
         if split and checked.num_return_sequences > 1:
@@ -274,7 +275,7 @@ class Translator(TextGenerationEngine):
                 hint="leave it out, or {split_sentences}",
                 options={"split_sentences": True},
             )
-        return TranslationRequest(checked, direction, [start], *reading, bool(split))
+        return TranslationRequest(checked, direction, [start], *reading, split)
 
     def _split(self, item: Item, index: int, prefix: list[int], request: TranslationRequest) -> SplitText:
         """Turn a text, or token ids, into sources."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import EdgebertError
+from edgebert_runtime.inputs.validation import check_progress
 from edgebert_runtime.session.batch_executor import BatchExecutor, PendingBatches
 from edgebert_runtime.session.session import Runnable
 from edgebert_runtime.tasks.base.engine import Engine, Progress
@@ -203,6 +204,7 @@ class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
 
     def _collect(self, windows: Iterator[list[ResultT]], items: object, progress: Progress | None) -> list[ResultT]:
         """Return the results of a whole call, and report progress on the way."""
+        check_progress(progress)
         total = len(items) if isinstance(items, Sized) else None
         results: list[ResultT] = []
         for part in windows:

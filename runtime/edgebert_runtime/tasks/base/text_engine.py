@@ -10,8 +10,8 @@ from edgebert_runtime.decoders.causal_signature import CausalSignature
 from edgebert_runtime.errors import DeviceError, InputError
 from edgebert_runtime.generation import FinishReason, Hypothesis, Options, Step, read_text
 from edgebert_runtime.generation.search_plan import SearchPlan
-from edgebert_runtime.inputs.validation import Errors
-from edgebert_runtime.tasks.base.engine import Engine
+from edgebert_runtime.inputs.validation import Errors, check_progress
+from edgebert_runtime.tasks.base.engine import Engine, Progress
 from edgebert_runtime.tasks.base.text_encoder import TextReading
 
 # Numbers of results for which type checkers know that each is a list.
@@ -111,7 +111,9 @@ class TextGenerationEngine(Engine):
         self.decoding = dict(self.bundle.manifest.decoding)
         Options.read({"max_new_tokens": 1, **self.decoding})
 
-    def _check_call(self, encoding_errors: Errors, special_tokens: bool) -> TextReading:
+    def _check_call(
+        self, encoding_errors: Errors, special_tokens: bool, progress: Progress | None = None
+    ) -> TextReading:
         """Make sure that the engine can be used, and check the options that all methods take.
 
         Raises:
@@ -119,6 +121,7 @@ class TextGenerationEngine(Engine):
             InputError: naming the option.
         """
         self._check_usable()
+        check_progress(progress)
         return TextReading.checked(encoding_errors, special_tokens)
 
     def _search_options(self, count: int | None, options: dict[str, Any], defaults: dict[str, Any]) -> Options:
