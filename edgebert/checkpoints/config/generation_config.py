@@ -16,7 +16,7 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import CheckpointFolder, some
 from edgebert.models.seq2seq.config import Seq2SeqConfig
 from edgebert_runtime.errors import ConfigError, InputError
-from edgebert_runtime.generation.option_parsers import CHECKS
+from edgebert_runtime.generation.option_parsers import CHECKS, token
 from edgebert_runtime.generation.options import ENGINE_ONLY, Options
 
 log = logging.getLogger(__name__)
@@ -39,29 +39,32 @@ IDS = (*SPECIAL_IDS, "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"
 # Values with which an option says nothing. 20 is where transformers stops if nothing says where.
 SILENT: dict[str, tuple[Any, ...]] = {"max_length": (20,), "min_length": (0,), "top_k": (0,)}
 
-# Keys of generation_config.json that change no text, or not with these values.
-INERT = frozenset(
-    {
-        "_from_model_config", "transformers_version", "use_cache", "cache_implementation", "cache_config",
-        "return_legacy_cache", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores",
-        "output_logits", "generation_kwargs", "compile_config", "disable_compile", "trust_remote_code",
-        "low_memory", "prefill_chunk_size", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule",
-        "assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "target_lookbehind",
-        "prompt_lookup_num_tokens", "max_matching_ngram_size", "speculation_num_draft_tokens", "max_time",
-    }
-)  # fmt: skip
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "num_beam_groups": (1,),
-    "diversity_penalty": (0, 0.0),
-    "encoder_repetition_penalty": (1, 1.0),
+# Keys with which transformers generates other text and an engine does not, with the values that change nothing.
+# Every other key changes no text.
+NOT_FOLLOWED: dict[str, tuple[Any, ...]] = {
+    "assistant_early_exit": (),
+    "constraints": ([],),
+    "dola_layers": (),
     "encoder_no_repeat_ngram_size": (0,),
-    "epsilon_cutoff": (0, 0.0),
-    "eta_cutoff": (0, 0.0),
-    "guidance_scale": (1, 1.0),
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": ([],),
+    "guidance_scale": (1,),
+    "is_assistant": (False,),
+    "max_time": (),
+    "num_beam_groups": (1,),
+    "penalty_alpha": (0,),
     "renormalize_logits": (False,),
-    "remove_invalid_values": (False,),
+    "sequence_bias": ([], {}),
     "token_healing": (False,),
+    "top_h": (),
+    "use_mtp": (False,),
+    "watermarking_config": (),
 }
+# The tokens to draw from where a checkpoint draws at random and does not say.
+USUAL_TOP_K = 50
 
 
 def read_decoding(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, Any], list[str]]:
@@ -112,24 +115,39 @@ def settle_start(decoding: dict[str, Any], model_type: str) -> list[str]:
 
 
 def read_options(folder: CheckpointFolder, model: ModelConfig) -> tuple[dict[str, tuple[str, Any]], list[str]]:
-    """Return options by name, each with its file, and notes."""
-    usual = MODEL_TYPES[model.model_type].defaults
-    default_ids = {key: usual[key] for key in SPECIAL_IDS if key in usual and usual[key] < decoded_size(model)}
-    data = {**default_ids, **model.data}
-    if FORCED_END in usual and usual[FORCED_END] == data.get("eos_token_id"):
-        data.setdefault(FORCED_END, usual[FORCED_END])
-    if data.get("force_bos_token_to_be_generated") is True and data.get("forced_bos_token_id") is None:  # an older way
-        data["forced_bos_token_id"] = data.get("bos_token_id")
-    source, settings, notes = NAME, data, []
-    if folder.has(GENERATION):
-        source, settings = GENERATION, folder.json(GENERATION)
-        notes = [
-            f"{source}: {key}={json.dumps(value):.60}: transformers follows it, this bundle does not"
-            for key, value in sorted(settings.items())
-            if not passed_over(key, value)
-        ]
+    """Return options by name, each with its file, and notes.
+
+    As in transformers 5 they come from generation_config.json, or, where there is none, from config.json. Special
+    tokens that this file does not name come from config.json, or are the usual ones.
+    """
+    source = GENERATION if folder.has(GENERATION) else NAME
+    settings = dict(folder.json(GENERATION) if source == GENERATION else model.data)
+    if settings.get("force_bos_token_to_be_generated") is True and (
+        source == NAME or settings.get("_from_model_config")
+    ):
+        settings["forced_bos_token_id"] = settings.get("bos_token_id")  # an older way
+    notes = [
+        f"{source}: {key}={json.dumps(settings[key]):.60}: transformers follows it, this bundle does not"
+        for key, neutral in NOT_FOLLOWED.items()
+        if settings.get(key) is not None and settings[key] not in neutral
+    ]
+    if settings.get("do_sample") is True and "top_k" not in settings:
+        settings["top_k"] = USUAL_TOP_K
     options = {name: (source, settings[key]) for key, name in KNOWN.items() if key in settings}
-    options |= {name: (NAME, data[name]) for name in SPECIAL_IDS if name in data and name not in settings}
+    translates = isinstance(model.model, Seq2SeqConfig)
+    usual = MODEL_TYPES[model.model_type].defaults
+    for name in SPECIAL_IDS:
+        if name in settings:
+            continue
+        default = usual.get(name, decoded_size(model))
+        value = model.data.get(name, default if default < decoded_size(model) else None)
+        if name == START and translates and settings.get("bos_token_id") is not None:
+            value = settings["bos_token_id"]  # as transformers begins then
+        if name == "eos_token_id" and value is not None:
+            origin = f"of {NAME}" if name in model.data else f"as every {model.model_type} does"
+            ends = f"this bundle ends at eos_token_id={json.dumps(value)} {origin}"
+            notes.append(f"{source} names no eos_token_id: transformers generates up to the length limit, {ends}")
+        options[name] = (NAME, value)
     return {name: (file, value) for name, (file, value) in options.items() if not silent(name, value)}, notes
 
 
@@ -138,11 +156,6 @@ def silent(name: str, value: Any) -> bool:
     return value in (None, []) or any(
         type(value) is type(silence) and value == silence for silence in SILENT.get(name, ())
     )
-
-
-def passed_over(key: str, value: Any) -> bool:
-    """Say whether a key is known or has no effect."""
-    return value is None or key in KNOWN or key in INERT or value in NEUTRAL.get(key, ())
 
 
 def known_ids(value: Any, vocab_size: int) -> tuple[Any, list[str]]:
@@ -168,7 +181,7 @@ def fault(name: str, value: Any, vocab_size: int | None) -> str | None:
     if vocab_size is not None and (beyond := known_ids(value, vocab_size)[1]):
         return f"{name}={some(beyond)} is not an id below the vocabulary of {vocab_size}"
     try:
-        CHECKS["pad_token_id" if name in ENGINE_ONLY else name](name, value)
+        CHECKS.get(name, token)(name, value)
     except InputError as error:
         return str(error)
     return None

@@ -115,5 +115,4 @@ CHECKS: dict[str, Callable[[str, object], object]] = {
     "prefix_allowed_tokens_fn": function,
     "stop": strings,
     "eos_token_id": tokens,
-    "pad_token_id": token,
 }

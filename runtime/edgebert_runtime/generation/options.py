@@ -18,8 +18,8 @@ AllowedTokens = Callable[[int, "list[int]"], Iterable[int]]
 SAMPLING_ONLY = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed")
 BEAM_ONLY = ("length_penalty", "early_stopping")
 LENGTHS = (("max_new_tokens", "max_length"), ("min_new_tokens", "min_length"))
-# Defaults of a bundle that its engine reads, which makes the prompts.
-ENGINE_ONLY = ("decoder_start_token_id", "bos_token_id")
+# Defaults of a bundle that are no options of a call: its engine makes the prompts, and fills no row.
+ENGINE_ONLY = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Options:
 
     ``max_new_tokens`` and ``min_new_tokens`` count new tokens only; ``max_length`` and ``min_length`` count those of
     the prompt too. ``forced_bos_token_id`` is the first new token, ``forced_eos_token_id`` the last one at the length
-    limit. ``pad_token_id`` is never generated, unless it also ends sequences. ``stop`` are strings at which text ends.
+    limit. ``stop`` are strings at which text ends.
     ``prefix_allowed_tokens_fn`` gets the number of a prompt and its tokens so far, and returns the token ids that may
     come next.
 
@@ -61,7 +61,6 @@ class Options:
     prefix_allowed_tokens_fn: AllowedTokens | None = None
     stop: Sequence[str] = ()
     eos_token_id: Sequence[int] = ()
-    pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
         values = {name: native(name, getattr(self, name)) for name in CHECKS}
@@ -152,6 +151,8 @@ def applicable(defaults: dict[str, Any], call: Mapping[str, Any]) -> dict[str, A
 
 def unknown(name: str, whose: str) -> InputError:
     """Return the error for an unknown option."""
+    if name in ENGINE_ONLY:
+        return InputError("is the bundle's own, and no option of a call; leave it out", option=name)
     near = difflib.get_close_matches(name, CHECKS, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else f"; the options are {', '.join(CHECKS)}"
     return InputError(f"{whose}option {name!r:.60} is not known{hint}")
@@ -212,14 +213,8 @@ def check_lengths(options: Options) -> None:
 
 
 def check_endings(options: Options) -> None:
-    """Refuse options that the eos and pad tokens make impossible."""
-    eos, pad = options.eos_token_id, options.pad_token_id
+    """Refuse a least length where no token ends a sequence."""
     for name in ("min_new_tokens", "min_length"):
-        if getattr(options, name) and not eos:
+        if getattr(options, name) and not options.eos_token_id:
             value = getattr(options, name)
             raise InputError("has no effect without eos_token_id", option=name, value=value)
-    forced = [("forced_bos_token_id", options.forced_bos_token_id)]
-    forced += [("forced_eos_token_id", token) for token in options.forced_eos_token_id]
-    for name, token in forced:
-        if token is not None and token == pad and token not in eos:
-            raise InputError("is pad_token_id, which is never generated", option=name, value=token)

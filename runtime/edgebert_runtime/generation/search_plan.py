@@ -107,9 +107,8 @@ def check_vocabulary(options: Options, vocab_size: int) -> None:
 
 def named_tokens(options: Options) -> Iterator[tuple[str, int]]:
     """Yield each token that an option names, with the option."""
-    for name in ("forced_bos_token_id", "pad_token_id"):
-        if (single := getattr(options, name)) is not None:
-            yield name, single
+    if options.forced_bos_token_id is not None:
+        yield "forced_bos_token_id", options.forced_bos_token_id
     for name in ("forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "eos_token_id"):
         yield from ((name, token) for token in getattr(options, name))
     for words in options.bad_words_ids:

@@ -157,9 +157,8 @@ def suppressions(options: Options, lengths: Ids) -> Iterator[SuppressTokens | Lo
         yield SuppressTokens(as_ids(eos), 0, np.broadcast_to(least, lengths.shape))
     if options.prefix_allowed_tokens_fn is not None:
         yield partial(processors.allowed_tokens, function=options.prefix_allowed_tokens_fn)
-    pad = set() if options.pad_token_id is None else {options.pad_token_id} - eos
-    if never := pad | set(options.suppress_tokens):
-        yield SuppressTokens(as_ids(never))
+    if options.suppress_tokens:
+        yield SuppressTokens(as_ids(options.suppress_tokens))
     if options.begin_suppress_tokens:
         begin = 0 if options.forced_bos_token_id is None else 1
         yield SuppressTokens(as_ids(options.begin_suppress_tokens), begin, np.full(len(lengths), begin + 1))

@@ -77,7 +77,7 @@ def test_enough_beams_find_what_exhaustive_search_finds(
             "no_repeat_ngram_size": st.integers(1, 3),
             "repetition_penalty": st.just(1.5),
             "forced_eos_token_id": st.just(EOS),
-            "pad_token_id": st.just(3),
+            "suppress_tokens": st.just([3]),
         },
     ),
 )

@@ -81,7 +81,8 @@ def test_a_prompt_gets_in_a_batch_what_it_gets_alone(
 
 
 @pytest.mark.parametrize("mode", [{}, {"do_sample": True}, {"num_beams": 3, "num_return_sequences": 3}])
-def test_padding_is_never_generated_and_a_forced_token_comes_first(mode: dict[str, Any]) -> None:
+def test_padding_is_a_token_like_others_and_a_forced_token_comes_first(mode: dict[str, Any]) -> None:
+    """Transformers bans padding only where the checkpoint does, as Marian in ``bad_words_ids``."""
     base = noise(10)
 
     def loves_padding(tokens: tuple[int, ...]) -> Floats:
@@ -89,11 +90,12 @@ def test_padding_is_never_generated_and_a_forced_token_comes_first(mode: dict[st
         row[PAD] = 10
         return row
 
-    results = run([[1], [2, 3]], loves_padding, max_new_tokens=6, forced_bos_token_id=7, **mode)
-    for hypothesis in (h for hypotheses in results for h in hypotheses):
-        assert hypothesis.tokens[0] == 7
-        assert hypothesis.token_logprobs[0] == 0
-        assert PAD not in hypothesis.tokens
+    for banned in ({}, {"bad_words_ids": [[PAD]]}):
+        results = run([[1], [2, 3]], loves_padding, max_new_tokens=6, forced_bos_token_id=7, **banned, **mode)
+        for hypothesis in (h for hypotheses in results for h in hypotheses):
+            assert hypothesis.tokens[0] == 7
+            assert hypothesis.token_logprobs[0] == 0
+            assert (PAD in hypothesis.tokens) == (not banned)
 
 
 @pytest.mark.parametrize("mode", [{}, {"do_sample": True, "top_p": 0.9}, {"num_beams": 4, "length_penalty": 0.6}])
@@ -115,7 +117,7 @@ def test_scores_are_those_of_the_model_given_the_tokens(mode: dict[str, Any]) ->
     "options",
     [
         {},
-        {"pad_token_id": PAD, "min_length": 5},
+        {"suppress_tokens": [PAD], "min_length": 5},
         {"forced_bos_token_id": 3, "forced_eos_token_id": [EOS, 2], "begin_suppress_tokens": [1, 2]},
         {"suppress_tokens": [1, 2, 3, 4, 5, 6, 7, 8], "bad_words_ids": [[PAD]]},
         {"repetition_penalty": 1.3},
@@ -154,7 +156,9 @@ def test_a_model_that_can_choose_by_itself_is_asked_to_where_no_rule_needs_more(
     counts: list[int] = []
     for options in ({}, {"num_beams": 2}):
         model = OnlyTop(noise(10), [[1]])
-        search(model, model.first, [[1]], Options.read(options, max_new_tokens=2, eos_token_id=EOS, pad_token_id=PAD))
+        search(
+            model, model.first, [[1]], Options.read(options, max_new_tokens=2, eos_token_id=EOS, suppress_tokens=[PAD])
+        )
     assert counts == [1 + 1, 2 * 2 + 1]
 
 
@@ -227,9 +231,15 @@ def test_prompts_without_room_are_refused_with_both_numbers() -> None:
 @pytest.mark.parametrize("mode", [{}, {"do_sample": True}])
 def test_options_that_leave_no_token_are_refused(mode: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="prompt 1 has no allowed token left after 0 new ones"):
-        run([[1], [8] * 3], max_new_tokens=3, prefix_allowed_tokens_fn=lambda i, t: [[2], [PAD]][i], **mode)
+        run(
+            [[1], [8] * 3],
+            max_new_tokens=3,
+            prefix_allowed_tokens_fn=lambda i, t: [[2], [PAD]][i],
+            suppress_tokens=[PAD],
+            **mode,
+        )
     with pytest.raises(InputError, match="prompt 0 has no allowed token left after 3 new ones"):
-        run([[3]], noise(5), max_new_tokens=9, no_repeat_ngram_size=1, pad_token_id=None, min_new_tokens=9, **mode)
+        run([[3]], noise(5), max_new_tokens=9, no_repeat_ngram_size=1, min_new_tokens=9, **mode)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -65,7 +65,6 @@ def test_shares_are_at_most_one(name: str) -> None:
         ("eos_token_id", [1.5]),
         ("eos_token_id", "2"),
         ("eos_token_id", []),
-        ("pad_token_id", [1]),
         ("bad_words_ids", [[]]),
         ("bad_words_ids", [3]),
         ("suppress_tokens", [True]),
@@ -95,7 +94,7 @@ def test_other_impossible_values_are_refused(name: str, value: Any) -> None:
         ({"min_length": 9, "min_new_tokens": 3}, "both set a length; give one of them"),
         ({"min_new_tokens": 9, "max_new_tokens": 3}, "min_new_tokens=9 is more than max_new_tokens=3"),
         ({"min_new_tokens": 9, "eos_token_id": None}, "min_new_tokens=9 has no effect without eos_token_id"),
-        ({"forced_bos_token_id": 1, "pad_token_id": 1}, "forced_bos_token_id=1 is pad_token_id"),
+        ({"pad_token_id": 1}, "pad_token_id is the bundle's own, and no option of a call; leave it out"),
         ({"temprature": 1}, "option 'temprature' is not known; did you mean temperature"),
         ({"zzzz": 1}, "option 'zzzz' is not known; the options are max_new_tokens"),
     ],
@@ -135,7 +134,7 @@ BUNDLE: dict[str, Any] = {
         ({"min_new_tokens": 9}, {"min_new_tokens": 9, "min_length": None, "max_length": 512}),
         ({"length_penalty": None}, {"length_penalty": None, "num_beams": 4}),
         ({"eos_token_id": None}, {"eos_token_id": (), "min_length": None}),
-        ({"eos_token_id": [7]}, {"eos_token_id": (7,), "pad_token_id": 58100}),
+        ({"eos_token_id": [7]}, {"eos_token_id": (7,), "max_length": 512}),
     ],
 )
 def test_a_call_comes_before_a_bundle(call: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -177,7 +176,6 @@ PLAIN: dict[str, Any] = {
     "suppress_tokens": [5, 6],
     "begin_suppress_tokens": [5],
     "eos_token_id": [2, 3],
-    "pad_token_id": 0,
 }
 
 

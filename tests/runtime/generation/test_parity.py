@@ -14,7 +14,7 @@ from edgebert_runtime.generation import Hypothesis, Options, search
 from edgebert_runtime.generation.sampler import unnormalized_probs, warp
 from edgebert_runtime.generation.step_model import TokenHistory
 from edgebert_runtime.generation.token_constraints import TokenConstraints
-from tests.runtime.generation.tiny_models import PAD, START, VOCAB, Rows, bart, generate, gpt2, marian, sample
+from tests.runtime.generation.tiny_models import START, VOCAB, Rows, bart, generate, gpt2, marian, sample
 
 MODELS: dict[str, Callable[[int], Any]] = {"gpt2": gpt2, "marian": marian, "bart": bart}
 PENALTIES = (0.0, 0.6, 1.0, 2.0, -0.5)
@@ -65,17 +65,18 @@ def run(kind: str, model: Any, rows: list[list[int]], options: dict[str, Any]) -
     """Search for continuations of prompts, or of START for each source."""
     prompts = rows if kind == "gpt2" else [[START]] * len(rows)
     side = Rows(model, prompts, None if kind == "gpt2" else rows)
-    return search(side, side.logits, prompts, Options.read({"pad_token_id": PAD}, **options))
+    return search(side, side.logits, prompts, Options.read(**options))
 
 
 def reference(
     model: Any, rows: list[list[int]], options: dict[str, Any]
 ) -> list[list[tuple[list[int], float, list[float]]]]:
-    """Let transformers do the same; it needs to be told that padding is not to be generated.
+    """Let transformers do the same, prompts one at a time: for its processors the padding of a batch is text too.
 
     Where a prompt has fewer continuations than beams, it fills up with repeated ones whose score is -1e9 or so.
     """
-    results = generate(model, rows, **{**options, "suppress_tokens": [PAD, *options.get("suppress_tokens", [])]})
+    batches = [rows] if model.config.is_encoder_decoder else [[row] for row in rows]
+    results = [those for batch in batches for those in generate(model, batch, **options)]
     return [[each for each in those if each[1] > -1e6] for those in results]
 
 

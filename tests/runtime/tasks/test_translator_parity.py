@@ -37,15 +37,14 @@ def case(
 
 
 def theirs(model: Any, pad: int, sources: list[list[int]], **options: Any) -> list[list[tuple[Any, ...]]]:
-    """Return tokens, score and log-probabilities that transformers finds; it has to be told never to generate pad."""
+    """Return tokens, score and log-probabilities that transformers finds."""
     width = max(map(len, sources))
-    suppressed = [pad, *options.pop("suppress_tokens", [])]
     with torch.no_grad():
         out = model.generate(
             input_ids=torch.tensor([[*row, *[pad] * (width - len(row))] for row in sources]),
             attention_mask=torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in sources]),
             **{"output_scores": True, "output_logits": True, "return_dict_in_generate": True},
-            **{"suppress_tokens": suppressed, "do_sample": False, **options},
+            **{"do_sample": False, **options},
         )
     eos = options["eos_token_id"]
     ends, count = [eos] if isinstance(eos, int) else eos, options.get("num_return_sequences", 1)

@@ -49,7 +49,6 @@ class GenerationOptions(TypedDict, total=False):
     prefix_allowed_tokens_fn: Callable[[int, list[int]], Iterable[int]] | None
     stop: str | Sequence[str] | None
     eos_token_id: int | Sequence[int] | None
-    pad_token_id: int | None
 
 
 @dataclass(frozen=True)
