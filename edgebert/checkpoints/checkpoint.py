@@ -22,6 +22,7 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
 from edgebert.checkpoints.folder import CheckpointFolder, one_line, some
 from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments, read_task
+from edgebert.checkpoints.tokenizers.text_reference import TextReference
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
 from edgebert.checkpoints.tokenizers.translation import read_tokenizers
 from edgebert.checkpoints.weights.name_mapping import canonical
@@ -75,6 +76,7 @@ class Checkpoint:
             line each, with file, key and value.
         weights: The tensors in the files.
         head_names: The published names of the head.
+        references: The ids that texts should have, for each tokenizer; None for one that is used as it stands.
     """
 
     path: Path
@@ -100,6 +102,7 @@ class Checkpoint:
     notes: tuple[str, ...]
     weights: WeightFiles = field(repr=False)
     head_names: HeadNames | None = field(repr=False)
+    references: tuple[TextReference | None, ...] = field(default=(), repr=False)
 
     def load_model(self) -> Reference:
         """Return the model in float32 and evaluation mode.
@@ -235,6 +238,7 @@ def assemble(
         notes=tuple(notes),
         weights=weights,
         head_names=task_head.names,
+        references=(tokenizer.reference, *((target.reference,) if target else ())),
     )
 
 

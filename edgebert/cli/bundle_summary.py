@@ -93,7 +93,7 @@ def decoding(bundle: Bundle) -> list[Row]:
 def echo_verification(bundle: Bundle) -> None:
     """Print the parity and the batch invariance that were measured at export."""
     figures = bundle.manifest.verification
-    rows = compared(bundle.manifest.target, figures)
+    rows = compared(bundle.manifest.target, figures) + tokenized(figures)
     if alone := figures.get("batch_invariance"):
         rows.append(("batches", invariance(alone)))
     echo_table(rows, title="verified against PyTorch")
@@ -114,7 +114,20 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
     if "cosine" in reference:
         cosine = f"mean cosine {Figure(reference['cosine']):.4f} to PyTorch"
         rows.append(("reference", f"{reference['batches']} batches, {cosine}"))
-    return rows + compared("reference", reference) + [("note", note) for note in figures.get("notes", ())]
+    return (
+        rows
+        + compared("reference", reference)
+        + tokenized(reference)
+        + [("note", note) for note in figures.get("notes", ())]
+    )
+
+
+def tokenized(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the parity of the tokenizer with the files of the checkpoint."""
+    if "tokenizer" not in figures:
+        return []
+    texts, against = figures["tokenizer"]["texts"], figures["tokenizer"]["against"]
+    return [("tokenizer", f"{texts} texts have the ids that {against} gives")]
 
 
 def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:

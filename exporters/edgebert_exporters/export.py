@@ -20,6 +20,7 @@ from edgebert_exporters.progress import Progress, report_notes, silent
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.checks import check_reference
 from edgebert_exporters.verification.golden_sample import golden_sample
+from edgebert_exporters.verification.tokenizer_parity import check_tokenizers
 from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
 from edgebert_runtime.errors import ExportError
@@ -56,7 +57,8 @@ def export_checkpoint(
     Raises:
         ExportError: if an option is unknown or does not belong to the task, the graph cannot be made, the bundle
             cannot be written, or ``strict`` meets a difference from the reference.
-        ParityError: if the graph does not compute what the reference computes.
+        ParityError: if the graph does not compute what the reference computes, or the tokenizer gives a text other
+            ids than the files of the checkpoint.
         CheckpointError: if the checkpoint is incomplete or damaged, or does not serve the task.
     """
     progress = progress or silent
@@ -79,7 +81,7 @@ def export_checkpoint(
         progress("read checkpoint", 1, 1)
         report_notes(opened.notes)
         written = write_bundle(folder, opened, model, target, progress)
-        verification = verify_export(written, model, progress)
+        verification = check_tokenizers(written, opened.references) | verify_export(written, model, progress)
         manifest = dataclasses.replace(written.manifest, verification=verification)
         write_manifest(folder, manifest)
     return Bundle(Path(bundle), Manifest.from_json(manifest.to_json()))

@@ -63,14 +63,18 @@ def compare_with_checkpoint(
     opened: OpenedBundle, checkpoint: Path, batches: list[Batch], allow_pickle: bool, progress: Progress
 ) -> dict[str, Any]:
     """Compare a bundle with the reference in a checkpoint."""
+    from edgebert.checkpoints import open_checkpoint
     from edgebert_exporters.inference.pytorch_reference import load_reference, reference_of
+    from edgebert_exporters.verification.tokenizer_parity import check_tokenizers
 
     manifest, outputs = opened.manifest, opened.signature.outputs
     names = [name for name in TASKS[manifest.task].options if name != "dim"]  # the engine cuts vectors, not the graph
     options = {name: manifest.settings[name] for name in names}
+    files = open_checkpoint(checkpoint, task=manifest.task, allow_pickle=allow_pickle)
+    tokenizer = check_tokenizers(opened.bundle, files.references)
     reference = reference_of(load_reference(checkpoint, task=manifest.task, allow_pickle=allow_pickle, **options))
     if manifest.weights.scheme == "fp32":
-        return check_reference(opened, reference, progress)
+        return tokenizer | check_reference(opened, reference, progress)
     fidelity = Fidelity.of(manifest)
     unpadded = [batch for batch in batches if batch.new_mask.any(1).all()]
     for done, batch in enumerate(unpadded):
@@ -82,4 +86,4 @@ def compare_with_checkpoint(
     if not cosine >= least:
         figure = told_apart(cosine, least)
         raise ParityError(f"the bundle has a mean cosine of {figure} to the checkpoint, its report says {least}")
-    return {"batches": len(unpadded), "cosine": cosine}
+    return tokenizer | {"batches": len(unpadded), "cosine": cosine}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
+from edgebert.checkpoints.tokenizers.sentencepiece_check import SentencePieceReference
 from edgebert.checkpoints.tokenizers.sentencepiece_conversion import build_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, NORMAL, read_sentencepieces
 from edgebert.checkpoints.tokenizers.tokenizer_json import (
@@ -86,7 +87,8 @@ def marian_side(
         log.info(
             "%d of %d pieces of %s are not in %s: they are unknown", unknown, len(model.pieces), pieces, vocabulary
         )
-    return TokenizerFile(text, longest_text(settings), None, ())
+    reference = SentencePieceReference(model, marian_vocabulary)
+    return TokenizerFile(text, longest_text(settings), None, (), reference=reference)
 
 
 def by_id(ids: Mapping[str, int], name: str, vocab_size: int) -> list[str]:

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tokenizers
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from edgebert.checkpoints.folder import CheckpointFolder, parse_json, some
 from edgebert.checkpoints.tokenizers.added_tokens import add_tokens, id_problems, read_added_tokens
+from edgebert.checkpoints.tokenizers.text_reference import TextReference, text_reference
 from edgebert.checkpoints.tokenizers.vocab_files import (
     GPT2_CLASSES,
     GPT2_SPECIAL_TOKENS,
@@ -65,13 +66,17 @@ PROBE = "The 3 caf\u00e9s \u4e2d \U00013000"  # the last, a hieroglyph, is in ha
 
 @dataclass(frozen=True)
 class TokenizerFile:
-    """The text of tokenizer.json, maximum length, mask token, notes, and the side on which texts are cut."""
+    """The text of tokenizer.json, maximum length, mask token, notes, and the side on which texts are cut.
+
+    ``reference`` has the ids that texts should have. It is None for a tokenizer that is used as it stands.
+    """
 
     text: str
     model_max_length: int | None
     mask_token: str | None
     notes: tuple[str, ...]
     truncation_side: str = "right"
+    reference: TextReference | None = field(default=None, repr=False, compare=False)
 
 
 def read_tokenizer(
@@ -130,7 +135,8 @@ def read_tokenizer(
         log.info("%s adds no special tokens to a text", source)
     mask = find_mask(tokenizer, settings)
     side = truncation_side(settings)
-    return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes), side)
+    reference = text_reference(folder, source, settings, data, added, vocab_size)
+    return TokenizerFile(tokenizer.to_str(), longest_text(settings), mask, tuple(notes), side, reference)
 
 
 def drop_mask(data: dict[str, Any], vocab_size: int) -> str | None:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, processors
 
 from edgebert.checkpoints.folder import CheckpointFolder, some
 from edgebert.checkpoints.tokenizers.marian import LANGUAGE, read_marian
+from edgebert.checkpoints.tokenizers.sentencepiece_check import SentencePieceReference
 from edgebert.checkpoints.tokenizers.sentencepiece_conversion import build_tokenizer
 from edgebert.checkpoints.tokenizers.sentencepiece_model import CONTROL, UNKNOWN, read_sentencepieces
 from edgebert.checkpoints.tokenizers.tokenizer_json import (
@@ -129,7 +130,7 @@ def read_mbart(folder: CheckpointFolder, settings: dict[str, Any], vocab_size: i
             f"{MBART_PIECES} has pieces that are special tokens of mBART: {some(twice)}; use its own files"
         )
     text = load_tokenizer(MBART_PIECES, json.dumps(build_tokenizer(model, vocabulary))).to_str()
-    return TokenizerFile(text, longest_text(settings), None, ())
+    return TokenizerFile(text, longest_text(settings), None, (), reference=SentencePieceReference(model, vocabulary))
 
 
 def find_languages(model_type: str, settings: dict[str, Any], ids: Mapping[str, int]) -> tuple[str, dict[str, int]]:
