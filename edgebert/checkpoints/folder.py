@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from edgebert_runtime.bundle import strict_json
+from edgebert_runtime import strict_json
 from edgebert_runtime.bundle.links import is_inside
 from edgebert_runtime.errors import CheckpointError
 

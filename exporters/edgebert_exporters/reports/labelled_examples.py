@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgebert_runtime.bundle import strict_json
+from edgebert_runtime import strict_json
 from edgebert_runtime.bundle.manifest import Manifest
 from edgebert_runtime.errors import InputError
 from edgebert_runtime.task_specs import INDEX, NUMBER, SOME_TEXTS, SPANS, TASKS, TEXT, TEXTS

@@ -12,7 +12,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from edgebert_runtime.bundle import strict_json
+from edgebert_runtime import strict_json
 from edgebert_runtime.errors import BundleError
 
 FORMAT_VERSION = 2

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgebert_runtime.bundle import strict_json
+from edgebert_runtime import strict_json
 from edgebert_runtime.errors import EdgebertError, InputError, TokenizerError
 from edgebert_runtime.inputs.special_tokens import detect_template, leaking_tokens, without_tokens
 from edgebert_runtime.inputs.unknown_text import add_outside_token, lacks_unknown_token, outside_error
