@@ -25,7 +25,8 @@ from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments,
 from edgebert.checkpoints.tokenizers.text_reference import TextReference
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
 from edgebert.checkpoints.tokenizers.translation import read_tokenizers
-from edgebert.checkpoints.weights.name_mapping import canonical
+from edgebert.checkpoints.weights.name_mapping import wrapper_prefix
+from edgebert.checkpoints.weights.other_formats import refuse_other_file, refuse_other_formats
 from edgebert.checkpoints.weights.shared_tables import share_tables
 from edgebert.checkpoints.weights.weight_files import WeightFiles, find_weights
 from edgebert.checkpoints.weights.weight_loader import Model, fit, load
@@ -162,8 +163,12 @@ def open_checkpoint(
     """
     task = None if task is None else canonical_task(task)
     check_arguments(task, problem_type)
+    refuse_other_file(folder)
     files = CheckpointFolder.open(folder)
     problems: list[EdgebertError] = []
+    attempt(problems, refuse_other_formats, files)
+    if problems:
+        raise failure(files.path, problems)
     config = attempt(problems, read_config, files)
     weights = attempt(problems, find_weights, files, allow_pickle)
     dim = config.model.hidden_size if config else None
@@ -174,6 +179,8 @@ def open_checkpoint(
         config, weights = shared or (config, weights)
         cross = attempt(problems, read_cross_encoder, files, config.data)
         pools = sentence.pooling is not None
+        if prefix := wrapper_prefix(tuple(weights.tensors), config.model_type):
+            log.info("%s: tensors are read without the prefix %r that all names have", files.path, prefix)
         task_head = attempt(problems, read_task, config, weights, pools, cross, task, problem_type, labels)
     if config and weights and task_head:
         model = Model(config.model_type, config.model, task_head.head, task_head.names)
@@ -211,7 +218,8 @@ def assemble(
         *task_head.notes,
         *decoding[1],
     ]
-    modules = {canonical(name, config.model_type).rpartition(".")[0] for name in ignored}
+    plain_names = weights.canonical_names(config.model_type)
+    modules = {plain_names[name].rpartition(".")[0] for name in ignored}
     if heads := sorted(name for name in modules if not f"{name}.".startswith(POOLER)):
         log.info("passed over heads that %s does not use: %s", task_head.task, some(heads))
     return Checkpoint(

@@ -57,6 +57,14 @@ class CheckpointFolder:
         """Say whether the folder has an entry ``name`` of any type."""
         return os.path.lexists(self.path / name)
 
+    def entries(self, limit: int = 10_000) -> list[str]:
+        """Return the names of the entries of the folder in order, at most ``limit``; none where it cannot be read."""
+        try:
+            with os.scandir(self.path) as entries:
+                return sorted(entry.name for entry in itertools.islice(entries, limit))
+        except OSError:
+            return []
+
     def names(self, limit: int = 8) -> str:
         """Return some file names of the folder, for messages."""
         try:
@@ -82,7 +90,7 @@ class CheckpointFolder:
             # Without O_NONBLOCK, opening a named pipe would wait for somebody to write into it.
             descriptor = os.open(target, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         except FileNotFoundError as error:
-            raise CheckpointError(f"{name} is missing; download the checkpoint again") from error
+            raise CheckpointError(f"{name} is missing; save or download the checkpoint again") from error
         except OSError as error:
             raise CheckpointError(f"{name} cannot be read ({error.strerror}); check the file") from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -130,11 +138,11 @@ class CheckpointFolder:
         """
         text = self.text(name, cap)
         if not text.strip():
-            raise CheckpointError(f"{name} is empty; download it again")
+            raise CheckpointError(f"{name} is empty; save or download it again")
         value = parse_json(name, text)
         if not isinstance(value, kind):
             expected = "an object" if kind is dict else "a list"
-            raise CheckpointError(f"{name} should hold {expected}, holds {value!r:.60}; download it again")
+            raise CheckpointError(f"{name} should hold {expected}, holds {value!r:.60}; save or download it again")
         return value
 
 
@@ -148,7 +156,7 @@ def parse_json(name: str, text: str) -> Any:
         return strict_json.loads(text, unique)
     except (ValueError, RecursionError) as error:
         fault = f"{foreign(text.encode(errors='replace')) or 'not valid JSON'} ({error})"
-        raise CheckpointError(f"{name} is {fault}; download it again") from error
+        raise CheckpointError(f"{name} is {fault}; save or download it again") from error
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.heads.head_detection import head_config
 from edgebert.checkpoints.weights.weight_files import open_file, read
-from edgebert.checkpoints.weights.weight_loader import by_canonical, shape_error
+from edgebert.checkpoints.weights.weight_loader import shape_error
 from edgebert.models.bert.heads import HeadedBert
 from edgebert.models.bert.model import Bert
 from edgebert.training.examples import IGNORED, Batch, Example, reader, same_length
@@ -77,7 +77,7 @@ def load_layer(layer: nn.Linear, checkpoint: Checkpoint, module: str) -> None:
         CheckpointError: if its tensors have other shapes, or hold NaN or infinity.
     """
     weights = checkpoint.weights
-    published = by_canonical(weights, checkpoint.model_type)
+    published = weights.by_canonical(checkpoint.model_type)
     shapes = {leaf: tuple(tensor.shape) for leaf, tensor in layer.state_dict().items()}
     names = {leaf: published[f"{module}.{leaf}"] for leaf in shapes if f"{module}.{leaf}" in published}
     if len(names) < len(shapes):

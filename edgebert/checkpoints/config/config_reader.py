@@ -62,6 +62,11 @@ def read_config(folder: CheckpointFolder) -> ModelConfig:
         CheckpointError: if config.json cannot be read.
         ConfigError: naming everything in it that is impossible or unsupported.
     """
+    if not folder.has(NAME):
+        raise ConfigError(
+            f"{NAME} is missing; download it with the checkpoint, or write it for a model of your own, as "
+            "docs/own_transformer.md says"
+        )
     data = folder.json(NAME)
     problems = code_problems(data)
     name = data.get("model_type")
@@ -98,6 +103,8 @@ def build_config(model_type: str, data: dict[str, Any], problems: list[str]) -> 
     legacy = {key: data[old] for key, old in kind.legacy_keys.items() if old in data}
     settings = {**kind.defaults, **legacy, **data}
     values = {field: settings[key] for key, field in kind.keys.items() if key in settings}
+    if values.get("scale_embedding", False) is None:
+        del values["scale_embedding"]
     for name, (factor, base) in kind.derived_sizes.items():
         if values.get(name) is None:
             values[name] = factor * values[base] if type(values.get(base)) is int else 1

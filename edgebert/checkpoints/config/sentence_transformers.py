@@ -65,7 +65,7 @@ def read_sentence_modules(folder: CheckpointFolder, dim: int | None) -> Sentence
     """
     if not folder.has(MODULES):
         if folder.has("1_Pooling"):
-            raise CheckpointError(f"{MODULES} is missing beside 1_Pooling; download the checkpoint again")
+            raise CheckpointError(f"{MODULES} is missing beside 1_Pooling; save or download the checkpoint again")
         return SentenceModules()
     kinds, paths = read_modules(folder)
     text = read_settings(folder)

@@ -31,7 +31,6 @@ from edgebert.checkpoints.heads.labels import (
     reranker_activation,
 )
 from edgebert.checkpoints.weights.weight_files import WeightFiles
-from edgebert.checkpoints.weights.weight_loader import by_canonical
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import BertConfig
 from edgebert.models.checkpoint_tables import HIDDEN_ACT, HeadNames
@@ -64,7 +63,7 @@ class Candidates:
     @classmethod
     def of(cls, model: ModelConfig, weights: WeightFiles) -> Candidates:
         """Look at the tensors of ``weights``."""
-        shapes = {plain: weights.tensors[name].shape for plain, name in by_canonical(weights, model.model_type).items()}
+        shapes = {plain: weights.tensors[name].shape for plain, name in weights.by_canonical(model.model_type).items()}
         return cls(model, {plain: shape[0] if shape else 0 for plain, shape in shapes.items()})
 
     def heads(self, task: str) -> tuple[HeadNames, ...]:

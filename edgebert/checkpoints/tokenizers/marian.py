@@ -102,7 +102,7 @@ def by_id(ids: Mapping[str, int], name: str, vocab_size: int) -> list[str]:
     if broken := [
         repr(token) for token in ids if not token or any("\ud800" <= character <= "\udfff" for character in token)
     ]:
-        raise TokenizerError(f"{name} has tokens that are no text: {some(broken)}; download it again")
+        raise TokenizerError(f"{name} has tokens that are no text: {some(broken)}; save or download it again")
     tokens = [""] * (max(ids.values()) + 1)
     for token, index in ids.items():
         tokens[index] = token

@@ -74,7 +74,9 @@ class SentencePieceReference:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model.data)
         except RuntimeError as error:
             reason = f"{' '.join(str(error).split()):.200}"
-            raise TokenizerError(f"{model.name} is refused by SentencePiece ({reason}); download it again") from error
+            raise TokenizerError(
+                f"{model.name} is refused by SentencePiece ({reason}); save or download it again"
+            ) from error
         self.against = f"SentencePiece with {model.name}"
         self.vocabulary = vocabulary
         self.pieces = model.pieces

@@ -105,9 +105,9 @@ def read_sentencepieces(folder: CheckpointFolder, name: str) -> SentencePieces:
         model = parse_model(name, data)
     except DamagedModelError as error:
         kind = foreign(data) or f"not a whole model file of SentencePiece ({error})"
-        raise TokenizerError(f"{name} is {kind}; download it again") from error
+        raise TokenizerError(f"{name} is {kind}; save or download it again") from error
     if problems := list(faults(model)):
-        raise TokenizerError(f"{name} {'; '.join(problems)}; download it again")
+        raise TokenizerError(f"{name} {'; '.join(problems)}; save or download it again")
     return model
 
 

@@ -101,7 +101,7 @@ def decode(data: bytes) -> CharacterMap:
     """
     size = int.from_bytes(data[:4], "little")
     if not size or size % 1024 or size > len(data) - 5 or data[-1]:
-        raise TokenizerError(f"its character map of {len(data)} bytes is damaged; download it again")
+        raise TokenizerError(f"its character map of {len(data)} bytes is damaged; save or download it again")
     units, texts = np.frombuffer(data, "<u4", size // 4, 4), data[4 + size :]
     rules = CharacterMap({}, {})
     try:
@@ -112,7 +112,7 @@ def decode(data: bytes) -> CharacterMap:
             key = ending.decode()
             rules[len(key) > 1][key] = values[start]
     except (ValueError, IndexError) as error:
-        raise TokenizerError(f"its character map is damaged ({error}); download it again") from error
+        raise TokenizerError(f"its character map is damaged ({error}); save or download it again") from error
     return rules
 
 

@@ -199,7 +199,9 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
         if not isinstance(settings.get(key, ""), str | None):
             raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is not a token")
     for key in (*SWITCHES, *FLAGS):
-        if key in settings and not (type(settings[key]) is bool or (settings[key] is None and key == "strip_accents")):
+        if settings.get(key, False) is None and key != "strip_accents":
+            del settings[key]  # transformers writes null where nothing was said
+        if type(settings.get(key, False)) is not bool and settings[key] is not None:
             raise TokenizerError(f"{SETTINGS}: {key}={settings[key]!r:.60} is neither true nor false")
     return settings
 

@@ -84,7 +84,7 @@ def parse_vocabulary(text: str) -> dict[str, int]:
         if token:
             vocabulary[token] = index
     if not vocabulary:
-        raise TokenizerError("vocab.txt is empty; download it again")
+        raise TokenizerError("vocab.txt is empty; save or download it again")
     return vocabulary
 
 
@@ -158,11 +158,13 @@ def build_byte_level(
 def check_pieces(pieces: Any, source: str = "vocab.json") -> dict[str, int]:
     """Check that a vocabulary maps tokens to ids."""
     if not isinstance(pieces, dict) or not pieces:
-        raise TokenizerError(f"{source} should hold tokens and their ids, holds {pieces!r:.60}; download it again")
+        raise TokenizerError(
+            f"{source} should hold tokens and their ids, holds {pieces!r:.60}; save or download it again"
+        )
     if wrong := [
         f"{key!r:.60}: {id!r:.60}" for key, id in pieces.items() if type(id) is not int or not 0 <= id < 1 << 32
     ]:
-        raise TokenizerError(f"{source} has ids that are none: {some(wrong)}; download it again")
+        raise TokenizerError(f"{source} has ids that are none: {some(wrong)}; save or download it again")
     return pieces
 
 
@@ -177,6 +179,8 @@ def parse_merges(text: str) -> list[tuple[str, str]]:
             continue
         first, _, second = line.partition(" ")
         if not first or not second or " " in second:
-            raise TokenizerError(f"merges.txt: line {index + 1} is {line!r:.80} and not two tokens; download it again")
+            raise TokenizerError(
+                f"merges.txt: line {index + 1} is {line!r:.80} and not two tokens; save or download it again"
+            )
         merges.append((first, second))
     return merges

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -12,14 +14,17 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.models.checkpoint_tables import HeadNames
 from edgebert.models.seq2seq.config import Seq2SeqConfig
 
-# The prefix that a training wrapper puts before every name.
+# The prefix that a training wrapper puts before every name, and those that others put before a part of the model.
 WRAPPER = "module."
+INNER_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 # The names that TensorFlow has for the parameters of a layer norm.
 TENSORFLOW_ENDINGS = {".gamma": ".weight", ".beta": ".bias"}
 
 
 def canonical(name: str, model_type: str) -> str:
     """Return a published name without prefixes, in the newer spelling."""
+    for wrapper in INNER_WRAPPERS:
+        name = name.replace(wrapper, "")
     prefixes = (WRAPPER, MODEL_TYPES[model_type].prefix)
     while prefix := next((p for p in prefixes if name.startswith(p)), None):
         name = name[len(prefix) :]
@@ -27,6 +32,22 @@ def canonical(name: str, model_type: str) -> str:
         if name.endswith(old):
             name = name[: -len(old)] + new
     return name
+
+
+@lru_cache(maxsize=16)
+def wrapper_prefix(names: tuple[str, ...], model_type: str) -> str:
+    """Return the prefix common to all ``names`` without which most of them are those of this type, empty if none."""
+    parts = os.path.commonprefix([name.split(".")[:-1] for name in names])
+    prefixes = ["".join(f"{part}." for part in parts[:count]) for count in range(len(parts) + 1)]
+    kind = MODEL_TYPES[model_type]
+    modules = {module for table in (kind.tensors, kind.separate_tensors) for row in table.values() for module in row}
+    modules = {numberless(module) for module in modules}
+
+    def fitting(prefix: str) -> int:
+        plain = (canonical(name.removeprefix(prefix), model_type) for name in names)
+        return sum(numberless(name).rpartition(".")[0] in modules for name in plain)
+
+    return max(prefixes, key=fitting, default="")
 
 
 def published_names(

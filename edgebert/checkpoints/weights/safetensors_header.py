@@ -20,7 +20,7 @@ MAX_HEADER_BYTES = 25_000_000
 MAX_TENSORS = 100_000
 FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 WIDTHS = {**FLOATS, "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8, "C64": 8}
-AGAIN = "the file is damaged, download it again"
+AGAIN = "the file is damaged; save or download it again"
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ def header_text(stream: BinaryIO, size: int, name: str) -> str:
     length = int.from_bytes(start[:8], "little")
     is_header = start[8:9] == b"{"  # the length alone can look like the first bytes of a pickle
     if not is_header and (kind := foreign(start)):
-        raise CheckpointError(f"{name} is {kind}; download it again")
+        raise CheckpointError(f"{name} is {kind}; save or download it again")
     if not is_header or size < 10:
-        raise CheckpointError(f"{name} ({size} bytes) is not a safetensors file; download it again")
+        raise CheckpointError(f"{name} ({size} bytes) is not a safetensors file; save or download it again")
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(f"{name}: the header says it has {length} bytes, at most {MAX_HEADER_BYTES} are read")
     if 8 + length > size:
-        raise CheckpointError(f"{name} should have at least {8 + length} bytes, has {size}; download it again")
+        raise CheckpointError(f"{name} should have at least {8 + length} bytes, has {size}; save or download it again")
     stream.seek(8)
     try:
         return stream.read(length).decode()
@@ -91,7 +91,7 @@ def explain(entries: dict[str, Any], available: int) -> str | None:
         position = end
     if position == available:
         return None
-    hint = "the download was cut short or mixed up, download it again"
+    hint = "the download was cut short or mixed up; save or download it again"
     return f" should have {position} bytes of tensors, has {available}; {hint}"
 
 

@@ -20,7 +20,6 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import CheckpointFolder
 from edgebert.checkpoints.weights.safetensors_header import FLOATS
 from edgebert.checkpoints.weights.weight_files import WeightFiles, open_file
-from edgebert.checkpoints.weights.weight_loader import by_canonical
 from edgebert.models.seq2seq.config import Seq2SeqConfig
 
 SHARED, SOURCE, TARGET, HEAD = (
@@ -38,7 +37,7 @@ def share_tables(folder: CheckpointFolder, model: ModelConfig, weights: WeightFi
     Raises:
         CheckpointError: if a file cannot be read.
     """
-    names = by_canonical(weights, model.model_type)
+    names = weights.by_canonical(model.model_type)
 
     @cache
     def equal(first: str, second: str) -> bool:

@@ -40,7 +40,7 @@ def read_pickle(folder: CheckpointFolder, name: str) -> dict[str, Tensor]:
         zipped = zipfile.is_zipfile(stream)
     what = foreign(start)
     if not start or (what and "pickle" not in what):
-        raise CheckpointError(f"{name} is {what or 'empty'}; download it again")
+        raise CheckpointError(f"{name} is {what or 'empty'}; save or download it again")
     path = os.path.realpath(folder.path / name)
     try:
         with warnings.catch_warnings():
@@ -85,4 +85,4 @@ def refusal(error: Exception) -> str:
             f"asks for {match.group(1):.120}, which builds no tensor: it was not run, and the file is not read; "
             "is the checkpoint to be trusted? Use model.safetensors, or save the state_dict() of the model alone"
         )
-    return f"cannot be read as a pickle of PyTorch ({type(error).__name__}: {text:.200}); download it again"
+    return f"cannot be read as a pickle of PyTorch ({type(error).__name__}: {text:.200}); save or download it again"

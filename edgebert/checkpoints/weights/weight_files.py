@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from edgebert.checkpoints.folder import CheckpointFolder, is_plain, some
+from edgebert.checkpoints.weights.name_mapping import canonical, wrapper_prefix
+from edgebert.checkpoints.weights.other_formats import OTHER_PICKLES
 from edgebert.checkpoints.weights.safetensors_header import MAX_HEADER_BYTES, TensorInfo, read_header
 from edgebert.checkpoints.weights.torch_pickle import read_pickle, read_pickle_header
 from edgebert_runtime.errors import CheckpointError
@@ -20,8 +22,6 @@ from edgebert_runtime.errors import CheckpointError
 SINGLE = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 INDEX = ".index.json"
-OTHER_PICKLES = ("model.pt", "pytorch_model.pt", "model.bin")
-FOREIGN = ("tf_model.h5", "flax_model.msgpack", "bert_model.ckpt.index", "model.onnx")
 CONVERT = (
     'python -c "import json, torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for n in {names} '
     "for k, v in torch.load(n, map_location='cpu', weights_only=True).items()}}, 'model.safetensors')\""
@@ -41,6 +41,18 @@ class WeightFiles:
     tensors: dict[str, TensorInfo]
     pickled: bool = False
     tables: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def canonical_names(self, model_type: str) -> dict[str, str]:
+        """Map the names in the files to published ones without prefixes, in the newer spelling."""
+        prefix = wrapper_prefix(tuple(self.tensors), model_type)
+        return {name: canonical(name.removeprefix(prefix), model_type) for name in self.tensors}
+
+    def by_canonical(self, model_type: str) -> dict[str, str]:
+        """Map canonical names to the names in the files, the first where there are several."""
+        names: dict[str, str] = {}
+        for name, plain in self.canonical_names(model_type).items():
+            names.setdefault(plain, name)
+        return names
 
 
 def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> WeightFiles:
@@ -70,9 +82,10 @@ def find_weights(folder: CheckpointFolder, allow_pickle: bool = False) -> Weight
             f"{pickles[0]} is a pickle, which can hold program code and is not read; convert it: "
             f"{conversion(pickles[0])}"
         )
-    if others := [name for name in FOREIGN if folder.has(name)]:
-        raise CheckpointError(f"{SINGLE} is missing; {others[0]} is not read: save the model from PyTorch as {SINGLE}")
-    raise CheckpointError(f"{SINGLE} is missing (found {folder.names()}); download the checkpoint again")
+    raise CheckpointError(
+        f"{SINGLE} is missing (found {folder.names()}); download it, or save the model with "
+        "save_pretrained(safe_serialization=True)"
+    )
 
 
 def conversion(name: str) -> str:
@@ -86,14 +99,16 @@ def read_shards(
     """Read the headers of all shards, and check the index."""
     listed = folder.json(index, cap=MAX_HEADER_BYTES).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise CheckpointError(f"{index} has no weight_map; download it again")
+        raise CheckpointError(f"{index} has no weight_map; save or download it again")
     shards = list(dict.fromkeys(map(str, listed.values())))
     if unsafe := [repr(name) for name in listed.values() if not is_plain(name)]:
         raise CheckpointError(
             f"{index} names {some(unsafe)}: no plain file in the folder; is the checkpoint to be trusted?"
         )
     if missing := [name for name in shards if not folder.has(name)]:
-        raise CheckpointError(f"{index} lists {some(missing)}, which the folder lacks; download the missing files")
+        raise CheckpointError(
+            f"{index} lists {some(missing)}, which the folder lacks; save or download the missing files"
+        )
     shard_of: dict[str, str] = {}
     tensors: dict[str, TensorInfo] = {}
     problems = []
@@ -106,7 +121,9 @@ def read_shards(
             shard_of[name], tensors[name] = shard, info
     problems += [f"{shard} lacks tensor {name!r:.120}" for name, shard in listed.items() if name not in shard_of]
     if problems:
-        raise CheckpointError(f"{index} does not fit its files: {some(problems)}; download the checkpoint again")
+        raise CheckpointError(
+            f"{index} does not fit its files: {some(problems)}; save or download the checkpoint again"
+        )
     return WeightFiles(shard_of, tensors)
 
 
@@ -117,7 +134,7 @@ def open_file(folder: CheckpointFolder, name: str, pickled: bool, stack: ExitSta
     try:
         file = stack.enter_context(safetensors.safe_open(os.path.realpath(folder.path / name), framework="pt"))
     except (safetensors.SafetensorError, OSError) as error:
-        raise CheckpointError(f"{name} cannot be read ({error}); download it again") from error
+        raise CheckpointError(f"{name} cannot be read ({error}); save or download it again") from error
     get: Callable[[str], Tensor] = file.get_tensor
     return get
 

@@ -16,7 +16,8 @@ from edgebert.checkpoints.config.head_tables import head_prefixes
 from edgebert.checkpoints.config.model_factory import Config, Reference, build
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.folder import CheckpointFolder, some
-from edgebert.checkpoints.weights.name_mapping import canonical, constants, is_transposed, numberless, published_names
+from edgebert.checkpoints.weights.name_mapping import constants, is_transposed, numberless, published_names
+from edgebert.checkpoints.weights.other_formats import unmerged
 from edgebert.checkpoints.weights.safetensors_header import FLOATS, TensorInfo
 from edgebert.checkpoints.weights.weight_files import WeightFiles, find_weights, open_file, read
 from edgebert.models.bert.heads import HeadConfig
@@ -48,14 +49,6 @@ class Fit:
     constants: dict[str, str]
 
 
-def by_canonical(weights: WeightFiles, model_type: str) -> dict[str, str]:
-    """Map canonical names to the names in the files."""
-    names: dict[str, str] = {}
-    for name in weights.tensors:
-        names.setdefault(canonical(name, model_type), name)
-    return names
-
-
 def fit(model: Model, weights: WeightFiles) -> Fit:
     """Fit the tensors of the files to the model.
 
@@ -63,9 +56,9 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
         CheckpointError: naming all missing, unexpected and misshapen tensors.
     """
     kind, head = model.model_type, model.names
-    by_name = by_canonical(weights, kind)
+    by_name, plain_names = weights.by_canonical(kind), weights.canonical_names(kind)
     first = set(by_name.values())
-    twice = [f"{by_name[canonical(name, kind)]} and {name}" for name in weights.tensors if name not in first]
+    twice = [f"{by_name[plain_names[name]]} and {name}" for name in weights.tensors if name not in first]
     expected, buffers = shapes(model)
     sources, missing, wrong = {}, [], []
     for ours, shape in expected.items():
@@ -89,8 +82,10 @@ def fit(model: Model, weights: WeightFiles) -> Fit:
         for plain, name in by_name.items()
         if name not in used and name not in saved and numberless(plain) not in ignorable
     )
-    ignored = [name for name in left if canonical(name, kind).startswith(head_prefixes(kind))]
+    ignored = [name for name in left if plain_names[name].startswith(head_prefixes(kind))]
     unexpected = [name for name in left if name not in ignored]
+    if fault := unmerged(unexpected):
+        raise CheckpointError(fault)
     kinds = {"missing": missing, "unexpected": unexpected, "not as config.json says": wrong, "twice": twice}
     if problems := [f"tensors {kind}: {some(names)}" for kind, names in kinds.items() if names]:
         raise CheckpointError("; ".join([*problems, "use the config.json and the weights of one and the same model"]))

@@ -174,7 +174,7 @@ def test_what_is_no_state_dict(folder: Path, content: str) -> None:
 
 
 CONTENTS: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "pytorch_model.bin is empty; download it again"),
+    "empty": (b"", "pytorch_model.bin is empty; save or download it again"),
     "web page": (b"<!doctype html><p>", "pytorch_model.bin is a web page"),
     "pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
@@ -195,7 +195,7 @@ def test_what_is_no_pickle(folder: Path, content: str) -> None:
 def test_shard_missing_or_outside(folder: Path) -> None:
     listed = shard(stored(folder), folder)
     (folder / "pytorch_model-2.bin").unlink()
-    assert f"{INDEX} lists pytorch_model-2.bin, which the folder lacks; download" in refused(folder)
+    assert f"{INDEX} lists pytorch_model-2.bin, which the folder lacks; save or download" in refused(folder)
     (folder / INDEX).write_text(json.dumps({"weight_map": {**listed, QUERY: "../x.bin"}}))
     assert f"{INDEX} names '../x.bin': no plain file" in refused(folder)
     (folder / "pytorch_model-2.bin").symlink_to("/dev/zero")

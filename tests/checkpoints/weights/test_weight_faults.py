@@ -65,7 +65,7 @@ FAULTS: Faults = {
     ),
     "TensorFlow only": (
         lambda f: (f / "model.safetensors").rename(f / "tf_model.h5"),
-        ("model.safetensors is missing", "tf_model.h5", "save the model"),
+        ("tf_model.h5 is TensorFlow weights of transformers, which is not read", "from_tf=True"),
     ),
     "empty": (write("model.safetensors", b""), ("model.safetensors (0 bytes)", AGAIN)),
     "web page": (write("model.safetensors", "<!DOCTYPE html>\n<p>"), ("model.safetensors is a web page", AGAIN)),
@@ -132,8 +132,8 @@ FAULTS: Faults = {
         (f"tensors twice: bert.{QUERY} and {QUERY}",),
     ),
     "all renamed": (
-        tensors(lambda t: [t.update({f"x.{name}": t.pop(name)}) for name in list(t)]),
-        ("tensors missing: embeddings.word_embeddings.weight, ", "(21 in all)", "tensors unexpected: x."),
+        tensors(lambda t: [t.update({f"{name}.x": t.pop(name)}) for name in list(t)]),
+        ("tensors missing: embeddings.word_embeddings.weight, ", "(21 in all)", "tensors unexpected: "),
     ),
     "index empty": (
         lambda f: (remove("model.safetensors")(f), write("model.safetensors.index.json", "{}")(f)),
