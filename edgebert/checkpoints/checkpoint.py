@@ -123,9 +123,10 @@ class Checkpoint:
             CheckpointError: as :meth:`load_model` does, and if the model has no pooler.
         """
         names = pooler_names(self.model_type)
-        if names is None:
-            problem = CheckpointError(f"{self.model_type} has no pooler; choose another pooling")
-            raise failure(self.path, [problem])
+        tensors = {canonical(name, self.model_type) for name in self.weights.tensors}
+        if names is None or f"{names.out}.weight" not in tensors:
+            lacks = f"{self.model_type} has no pooler" if names is None else f"the weights lack {names.out}, the pooler"
+            raise failure(self.path, [CheckpointError(f"{lacks}; choose another pooling")])
         head = HeadConfig(reads=names.reads, num_outputs=self.config.hidden_size)
         model = self.load(Model(self.model_type, self.config, head, names))
         assert isinstance(model, HeadedBert), "a pooler is a head"

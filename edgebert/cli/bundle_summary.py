@@ -82,7 +82,9 @@ def settings(bundle: Bundle) -> list[Row]:
     shown = {name: value for name, value in bundle.manifest.settings.items() if value not in ("", {})}
     if "languages" in shown:
         shown["languages"] = ", ".join(shown["languages"])  # all of them: users pass their codes
-    return list(flatten(shown)) if shown else []
+    prompts = shown.pop("prompts", {})  # names as they are passed, and texts with the spaces at their ends
+    rows = [(f"prompt {name}", json.dumps(text, ensure_ascii=False)) for name, text in prompts.items()]
+    return [*flatten(shown), *rows] if shown or rows else []
 
 
 def decoding(bundle: Bundle) -> list[Row]:

@@ -76,7 +76,7 @@ def compare_with_checkpoint(
     if manifest.weights.scheme == "fp32":
         return tokenizer | check_reference(opened, reference, progress)
     fidelity = Fidelity.of(manifest)
-    unpadded = [batch for batch in batches if batch.new_mask.any(1).all()]
+    unpadded = [batch for batch in batches if batch.pooled_mask.any(1).all()]
     for done, batch in enumerate(unpadded):
         expected, actual = reference(batch), opened.run(None, batch.feeds)
         for row in range(len(batch.input_ids)):

@@ -96,7 +96,7 @@ class FakeEngine:
         counts = self.read(texts, options)
         limit = options.get("max_tokens") or self.default_tokens
         rows = [(len(text), ord(text[0]) if text else 0, 0.1) for text in texts]
-        vectors = np.array(rows, np.float32).reshape(-1, self.dim)
+        vectors = np.array(rows, np.float32).reshape(-1, options.get("dim") or self.dim)
         return FakeResult(vectors, counts.clip(max=limit), counts > limit)
 
     def translate(self, texts: list[str], **options: Any) -> list[Any]:

@@ -72,6 +72,28 @@ def test_options_reach_the_engine(run: Any, engine: Any) -> None:
     assert engine.calls[1:] == [{**shared, "truncate": True, "long_texts": "mean", "stride": 1}]
 
 
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        (("--prompt", "query"), {"prompt": "query"}),
+        (("--prompt-text", ""), {"prompt_text": ""}),
+        (("--prompt-text", "a: ", "--normalize"), {"prompt_text": "a: ", "normalize": True}),
+        (("--dim", "3", "--no-normalize"), {"dim": 3, "normalize": False}),
+    ],
+)
+def test_prompts_and_sizes_reach_the_engine(run: Any, engine: Any, options: Any, keywords: dict[str, Any]) -> None:
+    assert run("embed", "b", "a", *options).exit_code == 0
+    (call,) = engine.calls
+    names = ("prompt", "prompt_text", "dim", "normalize")
+    assert {name: call[name] for name in names if name in call} == keywords
+
+
+def test_a_file_of_cut_vectors_says_their_size(run: Any, engine: Any, tmp_path: Path) -> None:
+    engine.dim = 9
+    assert run("embed", "b", "--dim", "3", "--output", tmp_path / "v.npy", "a", "b").exit_code == 0
+    assert np.load(tmp_path / "v.npy").shape == (2, 3)
+
+
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "bb", ""] * 900])
 def test_numpy_file(run: Any, engine: Any, tmp_path: Path, texts: list[str]) -> None:
     destination = tmp_path / "v.npy"

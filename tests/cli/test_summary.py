@@ -161,6 +161,15 @@ def test_a_whole_report_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> Non
             {"languages": dict.fromkeys("abcdefgh", 3), "language_style": "token", "source_language": ""},
             [("languages", "a, b, c, d, e, f, g, h"), ("language style", "token")],
         ),
+        (
+            {"dim": 8, "prompts": {"web_query": "q: ", "document": ""}, "default_prompt": "web_query"},
+            [
+                ("dim", "8"),
+                ("default prompt", "web_query"),
+                ("prompt web_query", '"q: "'),
+                ("prompt document", '""'),
+            ],
+        ),
     ],
 )
 def test_settings(settings: dict[str, Any], rows: list[tuple[str, str]]) -> None:

@@ -209,6 +209,8 @@ def read_settings(folder: CheckpointFolder) -> dict[str, Any]:
 def read_ready(folder: CheckpointFolder, settings: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
     """Read a tokenizer.json, without presets, and with the spelling rules of tokenizer_config.json."""
     data = folder.json(name, cap=MAX_BYTES)
+    if isinstance(preset := data.get("truncation"), dict):  # of which transformers keeps the side
+        settings.setdefault("truncation_side", str(preset.get("direction", "right")).lower())
     data["padding"] = data["truncation"] = None
     notes = []
     normalizer = data.get("normalizer")

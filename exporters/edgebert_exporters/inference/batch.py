@@ -52,6 +52,11 @@ class Batch:
         """Return the mask (batch, seq) of ``input_ids`` alone."""
         return self.attention_mask[:, -self.input_ids.shape[1] :]
 
+    @property
+    def pooled_mask(self) -> Ints:
+        """Return the mask (batch, seq) of the tokens that sentence vectors are made of."""
+        return self.new_mask * self.feeds.get("pooling_mask", 1)
+
 
 # A model as a function from a batch to its outputs.
 Reference = Callable[[Batch], list[Floats]]

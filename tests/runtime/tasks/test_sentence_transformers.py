@@ -172,6 +172,16 @@ def test_where_texts_are_cut(folder: Path, settings: dict[str, Any], tokenizer: 
     assert_same(folder)
 
 
+@pytest.mark.parametrize("said", [{}, {"truncation_side": "right"}, {"truncation_side": "left"}], ids=str)
+@pytest.mark.parametrize("direction", ["right", "left"])
+def test_the_side_in_the_tokenizer_itself(folder: Path, direction: str, said: dict[str, Any]) -> None:
+    inner = BertTokenizerFast(str(folder / "vocab.txt")).backend_tokenizer
+    inner.enable_truncation(9, direction=direction)
+    inner.save(str(folder / "tokenizer.json"))
+    put(folder, "tokenizer_config.json", {"do_lower_case": True, **said})
+    assert_same(folder)
+
+
 def test_without_modules_no_other_file_counts(folder: Path) -> None:
     shutil.rmtree(folder / "1_Pooling")
     (folder / "modules.json").unlink()
