@@ -270,7 +270,7 @@ def without_note(lines: Sequence[str]) -> list[str]:
 
 
 def test_every_option_named_in_the_document_exists() -> None:
-    text = CliRunner().invoke(main, ["quantize", "--help"]).output
+    text = "".join(CliRunner().invoke(main, [name, "--help"]).output for name in ("export", "quantize", "compare"))
     for option in set(re.findall(r"--[a-z][a-z-]+", TEXT)) - {"--write"}:
         assert option in text, option
 

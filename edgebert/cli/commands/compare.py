@@ -39,14 +39,14 @@ def compare(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Compare bundles side by side: size, speed, fidelity, start, memory.
+    r"""Compare bundles side by side on this machine.
 
     \b
     Example:
         edgebert compare minilm/ minilm-int8/ minilm-int4/ --html comparison.html
 
-    The first bundle is the baseline. Speed is measured in turns, for bundles of the baseline's task; fidelity to the
-    baseline for bundles of the same model; start and memory in processes of their own.
+    Size, speed, fidelity, start and peak memory are measured. The first bundle is the baseline: speed is for bundles of
+    its task, in turns, and fidelity for bundles of its model. Start and memory are those of processes of their own.
     """
     if len(bundles) < 2:
         raise click.UsageError("Give two bundles or more; 'edgebert bench' measures one.")
