@@ -22,6 +22,7 @@ from edgebert.checkpoints.config.model_types import MODEL_TYPES
 from edgebert.checkpoints.config.sentence_transformers import SentenceModules, read_sentence_modules
 from edgebert.checkpoints.folder import CheckpointFolder, one_line, some
 from edgebert.checkpoints.heads.head_detection import TaskHead, check_arguments, read_task
+from edgebert.checkpoints.text_settings import prompt_notes, text_length, text_settings
 from edgebert.checkpoints.tokenizers.text_reference import TextReference
 from edgebert.checkpoints.tokenizers.tokenizer_json import TokenizerFile, read_tokenizer
 from edgebert.checkpoints.tokenizers.translation import read_tokenizers
@@ -216,6 +217,7 @@ def assemble(
     notes = [
         *tokenizer.notes,
         *(target.notes if target else ()),
+        *prompt_notes(sentence, tokenizer, task_head.task),
         *task_head.notes,
         *decoding[1],
     ]
@@ -304,31 +306,3 @@ def failure(folder: Path, problems: list[EdgebertError]) -> CheckpointError:
 
     text = "; ".join(error.sentence(placeholder, python_place) for error in problems)
     return CheckpointError(one_line(f"{folder}: {text}"), options=options)
-
-
-def text_length(config: Config, task: str, sentence: SentenceModules, tokenizer: TokenizerFile) -> int:
-    """Return the length that texts are truncated to.
-
-    It is at most the number of positions. Prompts of generate have no other limit.
-    """
-    positions = config.max_tokens
-    if task == "generate":
-        return positions
-    length = sentence.text.max_seq_length or tokenizer.model_max_length or positions
-    if length > positions:  # the reference fails at a longer text
-        log.info("texts are cut at %d tokens, the positions of the model, and not at %d", positions, length)
-    return min(length, positions)
-
-
-def text_settings(sentence: SentenceModules, tokenizer: TokenizerFile, task: str) -> dict[str, Any]:
-    """Return the engine's settings about texts, without those that have their usual value."""
-    side = sentence.text.truncation_side or tokenizer.truncation_side
-    cuts_left = side == "left" and "truncation_side" in TASKS[task].settings
-    settings: dict[str, Any] = {"truncation_side": side} if cuts_left else {}
-    if TASKS[task].embeds:
-        prompts = sentence.prompts
-        settings |= {"prompts": prompts.texts} if prompts.texts else {}
-        settings |= {"default_prompt": prompts.default} if prompts.default is not None else {}
-        settings |= {} if sentence.include_prompt else {"include_prompt": False}
-        settings |= {"dim": prompts.dim} if prompts.dim else {}
-    return settings

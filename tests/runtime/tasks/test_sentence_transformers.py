@@ -12,6 +12,7 @@ import tokenizers
 import torch
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from edgebert.checkpoints import open_checkpoint
 from edgebert_runtime.errors import CheckpointError, EdgebertError, InputError
 from tests.support.sentence_models import assert_equal, engine_of, put, sentence_transformer, update
 from tests.support.tiny import write_checkpoint
@@ -72,6 +73,17 @@ def test_every_way_to_give_a_prompt(folder: Path) -> None:
         assert_equal(ours.embed_documents(TEXTS, prompt_text=text), theirs.encode_document(TEXTS, prompt=text))
     assert_equal(list(ours.stream(TEXTS)), theirs.encode(TEXTS))
     assert_equal(ours.embed_detailed(TEXTS, prompt="passage").vectors, theirs.encode(TEXTS, prompt_name="passage"))
+
+
+def test_prompts_with_special_tokens_are_noted(folder: Path) -> None:
+    put(folder, PROMPTS, {"prompts": {"query": "[CLS] the", "passage": "the [ CLS ]"}, "default_prompt_name": "query"})
+    (note,) = (note for note in open_checkpoint(folder).notes if "prompts" in note)
+    assert note.startswith(f"{PROMPTS}: the prompts query have special tokens, which are read as characters")
+    ours, theirs = engine_of(folder), sentence_transformer(folder)
+    assert_equal(ours.embed(TEXTS, special_tokens=True), theirs.encode(TEXTS))
+    put(folder, POOLING, {"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": False})
+    ours, theirs = engine_of(folder), sentence_transformer(folder)
+    assert_equal(ours.embed(TEXTS, special_tokens=True), theirs.encode(TEXTS))
 
 
 @pytest.mark.parametrize("prompt", ["the dog", "the dog ", "zzz 日", LONG, "q"])
