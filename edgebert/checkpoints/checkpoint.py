@@ -124,7 +124,7 @@ class Checkpoint:
             CheckpointError: as :meth:`load_model` does, and if the model has no pooler.
         """
         names = pooler_names(self.model_type)
-        tensors = {canonical(name, self.model_type) for name in self.weights.tensors}
+        tensors = self.weights.by_canonical(self.model_type)
         if names is None or f"{names.out}.weight" not in tensors:
             lacks = f"{self.model_type} has no pooler" if names is None else f"the weights lack {names.out}, the pooler"
             raise failure(self.path, [CheckpointError(f"{lacks}; choose another pooling")])
