@@ -154,13 +154,11 @@ def made_by(command: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: str(page.name))
-def test_pages_use_only_bundles_that_they_or_the_readme_make(page: Path) -> None:
-    readme = README.read_text(encoding="utf-8")
-    made = set[str]()
+def test_pages_use_only_bundles_that_they_or_a_page_named_first_make(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    continues = "(../README.md)" in text.partition("\n## ")[0] or page.name == "bundle.md"
-    if continues:
-        made = set().union(*(made_by(command) for command, _ in commands(readme)))
+    before = re.findall(r"\]\(([\w./]+\.md)\)", text.partition("\n## ")[0])
+    documents = [(DOCS / name).read_text(encoding="utf-8") for name in before]
+    made = set[str]().union(*(made_by(command) for document in documents for command, _ in commands(document)))
     for language, block in re.findall(r"^```(console|python)\n(.*?)^```", text, flags=re.S | re.M):
         for line in block.splitlines():
             if language == "console" and not line.startswith("$ "):
