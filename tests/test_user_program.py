@@ -23,6 +23,8 @@ from pathlib import Path
 import edgebert
 from edgebert import Embedder, EdgebertError, GenerationOptions, Generator, TextOptions
 
+from tests.support.patience import PATIENCE
+
 
 def nearest(folder: Path, query: str, texts: Sequence[str]) -> str:
     shared: TextOptions = {"max_tokens": 128, "encoding_errors": "replace"}
@@ -90,7 +92,7 @@ def test_a_program_over_all_tasks_is_typed(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout
     revealed = re.findall(r'Revealed type is "(.*)"', done.stdout)
     assert len(revealed) == PROGRAM.count("reveal_type(")

@@ -10,6 +10,7 @@ from typing import Any
 
 from edgebert import __version__
 from edgebert.checkpoints import Checkpoint, open_checkpoint
+from edgebert_exporters import arguments
 from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, list_files, write_graphs, write_manifest, write_tokenizers
 from edgebert_exporters.graphs.onnx_export import TARGETS, render
@@ -27,6 +28,21 @@ from edgebert_runtime.errors import ExportError
 from edgebert_runtime.task_specs import canonical_task
 
 
+@arguments.typed(
+    checkpoint=arguments.path,
+    bundle=arguments.path,
+    task=arguments.text,
+    target=arguments.text,
+    pooling=arguments.text,
+    normalize=arguments.flag,
+    dim=arguments.whole,
+    problem_type=arguments.text,
+    labels=arguments.texts,
+    allow_pickle=arguments.flag,
+    strict=arguments.flag,
+    force=arguments.flag,
+    progress=arguments.function,
+)
 def export_checkpoint(
     checkpoint: str | os.PathLike[str],
     bundle: str | os.PathLike[str],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebert import __version__
+from edgebert_exporters import arguments
 from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.graphs.signatures import Signature
@@ -40,6 +41,25 @@ from edgebert_runtime.errors import QuantizationError
 TARGETS = {"int8": ("cpu",), "int4": ("cpu",), "int8-static": ("cpu", "portable"), "fp16": ("cpu", "portable")}
 
 
+@arguments.typed(
+    bundle=arguments.path,
+    out=arguments.path,
+    scheme=arguments.text,
+    granularity=arguments.text,
+    block_size=arguments.whole,
+    asymmetric=arguments.flag,
+    algorithm=arguments.text,
+    exclude=arguments.texts,
+    calibration=arguments.texts,
+    calibration_name=arguments.text,
+    calibration_method=arguments.text,
+    mixed_precision=arguments.number,
+    eval=arguments.path,
+    min_fidelity=arguments.number,
+    max_slowdown=arguments.number,
+    force=arguments.flag,
+    progress=arguments.function,
+)
 def quantize_bundle(
     bundle: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -130,6 +150,13 @@ def quantize_bundle(
     return Bundle(Path(out), Manifest.from_json(manifest.to_json()))
 
 
+@arguments.typed(
+    bundle=arguments.path,
+    granularity=arguments.text,
+    exclude=arguments.texts,
+    calibration=arguments.texts,
+    progress=arguments.function,
+)
 def measure_sensitivity(
     bundle: str | os.PathLike[str],
     *,

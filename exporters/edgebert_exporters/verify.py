@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from edgebert_exporters import arguments
 from edgebert_exporters.fidelity.comparison import Fidelity, vectors_of
 from edgebert_exporters.fidelity.figures import told_apart
 from edgebert_exporters.inference.batch import Batch
@@ -19,6 +20,12 @@ from edgebert_runtime.errors import ParityError
 from edgebert_runtime.task_specs import TASKS
 
 
+@arguments.typed(
+    bundle=arguments.path,
+    checkpoint=arguments.path,
+    allow_pickle=arguments.flag,
+    progress=arguments.function,
+)
 def verify_bundle(
     bundle: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | None = None,

@@ -47,8 +47,6 @@ class Bundle:
             UnsafeBundleError: if a file is named by a path or is a special one, or a graph holds operators that
                 edgebert never writes.
         """
-        if verify not in ("hash", "size"):
-            raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
         with opening(folder, verify) as bundle:
             return bundle
 
@@ -69,8 +67,7 @@ def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator
 
     An error of the weights is raised at the end of the body.
     """
-    if verify not in ("hash", "size"):
-        raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
+    check_arguments(folder, verify)
     path = Path(folder)
     text = read_manifest(path)
     try:
@@ -106,6 +103,18 @@ def opening(folder: str | os.PathLike[str], verify: Verify = "hash") -> Iterator
         thread.join()
         for error in errors:
             raise error
+
+
+def check_arguments(folder: object, verify: object) -> None:
+    """Make sure that a folder is a path, and ``verify`` one of its values.
+
+    Raises:
+        BundleError: naming the argument.
+    """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise BundleError(f"folder={folder!r:.60} is not a path; give the folder that 'edgebert export' wrote")
+    if not isinstance(verify, str) or verify not in ("hash", "size"):
+        raise BundleError(f'verify={verify!r} is not one of "hash", "size"')
 
 
 def read_manifest(path: Path) -> str:

@@ -25,11 +25,12 @@ def check_whole(name: str, value: object, low: int, high: int | None) -> int:
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise InputError("is not a whole number", option=name, value=value)
-    if high is None and value < low:
-        raise InputError(f"is less than {low}", option=name, value=int(value))
-    if high is not None and not low <= value <= high:
-        raise InputError(f"is not between {low} and {high}", option=name, value=int(value))
-    return int(value)
+    number = int(value)  # NumPy's may not compare with numbers outside of their range
+    if high is None and number < low:
+        raise InputError(f"is less than {low}", option=name, value=number)
+    if high is not None and not low <= number <= high:
+        raise InputError(f"is not between {low} and {high}", option=name, value=number)
+    return number
 
 
 def check_batch_tokens(value: int | None, default: int) -> int:

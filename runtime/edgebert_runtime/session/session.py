@@ -118,7 +118,7 @@ def open_session(
     """
     kind, index = parse_device(device)
     if threads is not None:
-        check_whole("threads", threads, 1, MAX_THREADS)
+        threads = check_whole("threads", threads, 1, MAX_THREADS)
     if kind == "cpu":
         return open_on_cpu(file, threads)
     try:
