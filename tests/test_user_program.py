@@ -9,6 +9,7 @@ from pathlib import Path
 
 import edgebert
 from edgebert_runtime.generation.option_parsers import CHECKS
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,8 +23,6 @@ from pathlib import Path
 
 import edgebert
 from edgebert import Embedder, EdgebertError, GenerationOptions, Generator, TextOptions
-
-from tests.support.patience import PATIENCE
 
 
 def nearest(folder: Path, query: str, texts: Sequence[str]) -> str:
