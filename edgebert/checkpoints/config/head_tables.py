@@ -38,5 +38,5 @@ def head_prefixes(model_type: str) -> tuple[str, ...]:
     """Return the prefixes of the tensors of every head that models of this type have."""
     kind = MODEL_TYPES[model_type]
     heads = [head for choices in kind.heads.values() for head in choices]
-    modules = [module for head in heads for module in (head.out, head.dense) if module]
+    modules = [module for head in heads for module in (head.out, head.dense, head.norm) if module]
     return tuple(sorted({f"{module.partition('.')[0]}." for module in (*modules, *kind.other_heads)}))
