@@ -19,7 +19,7 @@ import edgebert_exporters.inference.opened_bundle as opened_bundle
 import edgebert_runtime.bundle.reader as reader
 from edgebert.checkpoints import open_checkpoint
 from edgebert.models.bert.model import Bert
-from edgebert.models.pooling import POOLINGS, SentenceEncoder
+from edgebert.models.pooling import TOKEN_POOLINGS, SentenceEncoder
 from edgebert_exporters import export_checkpoint
 from edgebert_exporters.graphs.onnx_export import IR_VERSION, OPSET, check_signature, render
 from edgebert_exporters.graphs.signatures import encoder_signature
@@ -90,7 +90,7 @@ def test_nothing_of_this_machine_is_in_the_file(bundle: Path) -> None:
         assert word not in content
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), list(zip(POOLINGS, [True, False] * 2, strict=True)))
+@pytest.mark.parametrize(("pooling", "normalize"), list(zip(TOKEN_POOLINGS, [True, False] * 3, strict=True)))
 def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", pooling=pooling, normalize=normalize, num_hidden_layers=1)
     engine = Embedder.load(export_checkpoint(source, tmp_path / "bundle").path)
@@ -106,7 +106,7 @@ def test_every_pooling_comes_from_the_checkpoint(pooling: str, normalize: bool, 
 
 def test_pooling_is_never_guessed(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", pooling=None, num_hidden_layers=1)
-    with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*give pooling, one of mean, cls, max and last"):
+    with pytest.raises(ExportError, match=r"1_Pooling/config\.json.*give pooling, one of cls, mean, max, last, "):
         export_checkpoint(source, tmp_path / "bundle")
     exported = export_checkpoint(source, tmp_path / "bundle", pooling="max", normalize=True)
     assert exported.manifest.settings["pooling"] == "max"

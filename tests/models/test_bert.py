@@ -19,7 +19,7 @@ from edgebert.checkpoints import open_checkpoint
 from edgebert.models.activations import ACTIVATIONS
 from edgebert.models.bert.heads import HeadConfig
 from edgebert.models.bert.model import Bert, BertConfig
-from edgebert.models.pooling import POOLINGS, SentenceEncoder
+from edgebert.models.pooling import TOKEN_POOLINGS, SentenceEncoder
 from tests.models.tiny_bert import SIZES, random_ids, randomized, relative, save
 
 PATTERNS = {
@@ -128,7 +128,15 @@ def formula(
         if not len(real):
             vectors.append(np.zeros(hidden.shape[-1]))
             continue
-        pooled = {"cls": real[0], "last": real[-1], "mean": real.mean(0), "max": real.max(0)}[pooling]
+        numbers = np.arange(1, len(real) + 1)
+        pooled = {
+            "cls": real[0],
+            "last": real[-1],
+            "mean": real.mean(0),
+            "max": real.max(0),
+            "mean_sqrt_len_tokens": real.sum(0) / np.sqrt(len(real)),
+            "weightedmean": numbers @ real / numbers.sum(),
+        }[pooling]
         vectors.append(pooled / np.sqrt((pooled**2).sum()) if normalize else pooled)
     return np.stack(vectors)
 
@@ -136,7 +144,7 @@ def formula(
 @given(mask=rows)
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", TOKEN_POOLINGS)
 @torch.no_grad()
 def test_sentence_vectors(model: Bert, pooling: str, normalize: bool, mask: list[list[int]]) -> None:
     masks = torch.tensor(mask)

@@ -16,7 +16,7 @@ from torch.nn.utils import rnn
 
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig, bidirectional_loss
 from edgebert.models.mask_positions import front_positions
-from edgebert.models.pooling import POOLINGS, SentenceEncoder
+from edgebert.models.pooling import TOKEN_POOLINGS, SentenceEncoder
 from edgebert.training import Loss, Progress, TrainingConfig, initialize, train
 from tests.models.patterns import PATTERNS
 from tests.models.tiny_bert import relative
@@ -122,14 +122,22 @@ def test_only_the_rows_asked_for() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", TOKEN_POOLINGS)
 def test_pooling_is_that_of_the_vectors(pooling: str) -> None:
     elmo, mask = made(), torch.tensor([*PATTERNS["holes"], [0, 0, 0, 0]])
     ids = random_ids(mask)
     actual = SentenceEncoder(elmo, pooling, normalize=False)(ids, mask)
     for row in range(3):
         (vectors,) = expected(elmo, [ids[row, mask[row].bool()]])
-        choices = {"cls": vectors[0], "last": vectors[-1], "mean": vectors.mean(0), "max": vectors.amax(0)}
+        numbers = torch.arange(1.0, len(vectors) + 1)
+        choices = {
+            "cls": vectors[0],
+            "last": vectors[-1],
+            "mean": vectors.mean(0),
+            "max": vectors.amax(0),
+            "mean_sqrt_len_tokens": vectors.sum(0) / len(vectors) ** 0.5,
+            "weightedmean": numbers @ vectors / numbers.sum(),
+        }
         assert relative(actual[row], choices[pooling]) < 1e-5
     assert not actual[3].any()
 

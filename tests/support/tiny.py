@@ -213,5 +213,6 @@ def write_modules(folder: Path, pooling: str, normalize: bool, size: int) -> Non
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     modes = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken"}
+    modes |= {"mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "weightedmean": "weightedmean_tokens"}
     flags = {f"pooling_mode_{mode}": name == pooling for name, mode in modes.items()}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": size, **flags}))

@@ -86,6 +86,8 @@ class EmbedItem(WorkItem):
 class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
     """Sentence vectors of ``dim`` numbers. Threads may share an engine; it pickles as its folder and options.
 
+    The model gives ``max_dim`` numbers, of which a call may ask for any. ``prompts.texts`` are the prompts by name.
+
     ``session`` replaces the ONNX Runtime session by anything that has its ``run``.
 
     Raises:

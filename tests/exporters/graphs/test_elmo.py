@@ -21,7 +21,7 @@ import edgebert
 from edgebert.cli import main
 from edgebert.models.elmo.model import BiLanguageModel, Elmo, ElmoConfig
 from edgebert.models.operators import lstm
-from edgebert.models.pooling import POOLINGS, SentenceEncoder
+from edgebert.models.pooling import TOKEN_POOLINGS, SentenceEncoder
 from edgebert.training import TrainingConfig, initialize, save_checkpoint, train
 from edgebert_exporters import export_checkpoint, verify_bundle
 from edgebert_exporters.graphs import onnx_export as rendering
@@ -97,7 +97,7 @@ def test_texts_give_the_vectors_of_pytorch(bundle_for: Callable[[str], Path], so
         np.testing.assert_allclose(vector, reference(ids, torch.ones_like(ids))[0].detach(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("pooling", TOKEN_POOLINGS)
 def test_every_pooling(pooling: str, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", model_type="elmo", num_hidden_layers=1)
     bundle = export_checkpoint(source, tmp_path / "bundle", pooling=pooling, normalize=False).path
