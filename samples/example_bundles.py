@@ -10,6 +10,7 @@ runs are a part of this one, train real ones.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import sys
@@ -41,6 +42,7 @@ SUBJECTS = ("The film", "This play", "The story", "A book of his", "Her last nov
 PRAISE = ("was a joy.", "moved me to tears.", "is worth every minute.", "made me laugh.", "I would see again.")
 BLAME = ("was a bore.", "put me to sleep.", "is two hours of nothing.", "made no sense.", "I would rather forget.")
 LABELS = ("negative", "positive")
+PROMPTS = {"query": "query: ", "document": "passage: "}
 CHOICES = 4
 MAX_TOKENS = 64
 CONFIG = TrainingConfig(
@@ -146,6 +148,24 @@ def train_head(encoder: Path, task: str, folder: Path) -> Path:
     return save(folder, model, tokenizer, task, head.config)
 
 
+def add_pooling(checkpoint: Path) -> Path:
+    """Add the files by which sentence-transformers pools and prompts, and return the checkpoint."""
+    names = (("", "Transformer"), ("1_Pooling", "Pooling"))
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for number, (path, name) in enumerate(names)
+    ]
+    width = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    (checkpoint / "1_Pooling").mkdir(exist_ok=True)
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}),
+        ("config_sentence_transformers.json", {"prompts": PROMPTS}),
+    ):
+        (checkpoint / name).write_text(json.dumps(content))
+    return checkpoint
+
+
 def main(folder: Path) -> None:
     """Write the bundle of each task into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +183,7 @@ def main(folder: Path) -> None:
         }
         bundles |= {"tag": beside(tagger, "bundle")[0], "answer": beside(answerer, "bundle")[0]}
         bundles |= {task: beside(bert, task)[0] for task in ("fill-mask", "next-sentence")}
-        bundles["embed"] = export_checkpoint(bert, work / "embed.bundle", task="embed", pooling="mean").path
+        bundles["embed"] = export_checkpoint(add_pooling(bert), work / "embed.bundle", task="embed").path
         for task, name in NAMES.items():
             shutil.rmtree(folder / name, ignore_errors=True)
             bundles[task].rename(folder / name)
