@@ -128,12 +128,13 @@ class Fidelity:
     """Accumulates the fidelity of one model to another, text by text.
 
     ``embeds`` compares nearest neighbors, ``single`` numbers by their correlation; all others compare labels or
-    tokens, each a yes or no of its own with ``multi_label``.
+    tokens, each a yes or no of its own with ``multi_label``. Of vectors the first ``dim`` numbers count, None for all.
     """
 
     embeds: bool
     single: bool
     multi_label: bool
+    dim: int | None = None
     texts: int = 0
     flipped: int = 0
     means: list[float] = field(default_factory=list)
@@ -147,10 +148,12 @@ class Fidelity:
     def of(cls, manifest: Manifest) -> Fidelity:
         """Return an empty one for the task of a manifest."""
         single = bundle_signature(manifest).outputs[0].shape[-1] == 1
-        return cls(TASKS[manifest.task].embeds, single, manifest.settings.get("problem_type") == "multi_label")
+        embeds, settings = TASKS[manifest.task].embeds, manifest.settings
+        return cls(embeds, single, settings.get("problem_type") == "multi_label", settings.get("dim"))
 
     def add(self, old: Floats, new: Floats) -> None:
         """Compare the vectors (n, dim) of one text before and after."""
+        old, new = old[:, : self.dim], new[:, : self.dim]
         self.texts += 1
         first = len(self.cosines)
         for start in range(0, len(old), ROWS_AT_ONCE):

@@ -200,8 +200,9 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
             InputError: if it wants vectors unscaled that the graph has scaled.
         """
         if not check_flag("normalize", normalize) and self._normalize:
-            fault = "is not possible: the bundle itself scales vectors to length 1"
-            raise InputError(fault, option="normalize", value=False, hint="export it again with {normalize}")
+            fault = "is not possible: the graph of the bundle scales vectors to length 1"
+            hint, options = "export it again with {normalize}", {"normalize": False}
+            raise InputError(fault, option="normalize", value=False, hint=hint, options=options)
         return bool(normalize)
 
     def _embed(self, texts: Iterable[Item], progress: Progress | None, options: EmbedOptions) -> EmbedResult:

@@ -90,6 +90,15 @@ def test_agreement_by_hand() -> None:
     assert value == pytest.approx(0.5)
 
 
+def test_only_the_numbers_of_a_cut_vector_count() -> None:
+    old, new = np.array([[1, 0, 7], [0, 1, 7]], np.float32), np.array([[1, 0, -7], [0, 2, 1]], np.float32)
+    whole, cut = (Fidelity(embeds=True, single=False, multi_label=False, dim=dim) for dim in (None, 2))
+    for fidelity in (whole, cut):
+        fidelity.add(old, new)
+    assert cut.figures()["cosine_min"] == 1
+    assert whole.figures()["cosine_min"] < 0
+
+
 def test_a_histogram_counts_every_number() -> None:
     numbers = np.random.default_rng(0).permutation(10_000) / 10_000
     bins = histogram(numbers.tolist())

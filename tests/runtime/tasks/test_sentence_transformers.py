@@ -255,7 +255,7 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "large": ({"dim": 33}, "dim=33 is not between 1 and 32"),
     "none": ({"dim": 0}, "dim=0 is not between 1 and 32"),
     "float": ({"dim": 8.0}, "dim=8.0 is not a whole number"),
-    "scaled": ({"normalize": False}, "normalize=False is not possible: the bundle itself scales vectors"),
+    "scaled": ({"normalize": False}, "scales vectors to length 1; export it again with normalize=False"),
     "no switch": ({"normalize": 1}, "normalize=1 is not True or False"),
     "misspelt": ({"promt": "query"}, "option 'promt' is not known; did you mean prompt?"),
     "no room": ({"prompt_text": "cat " * 9, "max_tokens": 9, "long_texts": "mean"}, "leaves no room beside 2 special"),
