@@ -91,8 +91,8 @@ def test_agreement_by_hand() -> None:
 
 
 def test_only_the_numbers_of_a_cut_vector_count() -> None:
-    old, new = np.array([[1, 0, 7], [0, 1, 7]], np.float32), np.array([[1, 0, -7], [0, 2, 1]], np.float32)
-    whole, cut = (Fidelity(embeds=True, single=False, multi_label=False, dim=dim) for dim in (None, 2))
+    old, new = np.array([[1, 0, 0, 7], [0, 1, 0, 7]], np.float32), np.array([[1, 0, 0, -7], [0, 2, 0, 1]], np.float32)
+    whole, cut = (Fidelity(embeds=True, single=False, multi_label=False, dim=dim) for dim in (None, 3))
     for fidelity in (whole, cut):
         fidelity.add(old, new)
     assert cut.figures()["cosine_min"] == pytest.approx(1)
