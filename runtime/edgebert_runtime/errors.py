@@ -40,7 +40,7 @@ sentence of them::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,7 +87,7 @@ class EdgebertError(Exception):
         return self.sentence(python_option, python_place)
 
     def sentence(self, option_name: Callable[[str, object], str], place_name: Callable[[EdgebertError], str]) -> str:
-        """Return the sentence, with options and inputs in the words of the caller.
+        """Return the sentence, with options and inputs in the words of the caller, in one printable line.
 
         Args:
             option_name: Returns the words for an option with this name and value.
@@ -97,8 +97,16 @@ class EdgebertError(Exception):
         for name, value in self.options.items():
             text = text.replace(f"{{{name}}}", option_name(name, value))
         if self.index is not None or self.item is not None:
-            return f"{place_name(self)} {text}"
-        return text if self.option is None else f"{option_name(self.option, self.value)} {text}"
+            text = f"{place_name(self)} {text}"
+        elif self.option is not None:
+            text = f"{option_name(self.option, self.value)} {text}"
+        return text if text.isprintable() else one_line(text)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line, with characters that cannot be printed escaped."""
+    folded = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in folded)
 
 
 def python_option(name: str, value: object) -> str:
@@ -166,8 +174,8 @@ class QuantizationError(EdgebertError):
 class QueueFullError(EdgebertError):
     """Too much work waits already. ``retry_after`` is in seconds."""
 
-    def __init__(self, message: str, *, retry_after: int) -> None:
-        super().__init__(message, hint=f"try again in {retry_after} s")
+    def __init__(self, message: str = "", *, retry_after: int = 0, **fields: Any) -> None:
+        super().__init__(message, **({"hint": f"try again in {retry_after} s"} if retry_after else {}) | fields)
         self.retry_after = retry_after
 
 

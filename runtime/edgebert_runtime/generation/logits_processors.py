@@ -6,7 +6,7 @@ its name in transformers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ def allowed_tokens(scores: Floats, history: TokenHistory, *, function: AllowedTo
     masks = np.full_like(scores, -np.inf)
     for row, mask in enumerate(masks):
         prompt = int(history.prompts[row])
-        mask[check_allowed(list(function(prompt, history.row(row))), prompt, scores.shape[1])] = 0
+        mask[check_allowed(function(prompt, history.row(row)), prompt, scores.shape[1])] = 0
     scores += masks
     possible = np.zeros(int(history.prompts.max()) + 1, dtype=bool)
     np.logical_or.at(possible, history.prompts, scores.max(axis=1) > -np.inf)
@@ -85,10 +85,17 @@ def allowed_tokens(scores: Floats, history: TokenHistory, *, function: AllowedTo
     scores[impossible] = masks[impossible]
 
 
-def check_allowed(ids: list[int], prompt: int, vocab_size: int) -> Ids:
+def check_allowed(result: Iterable[int], prompt: int, vocab_size: int) -> Ids:
     """Make sure that a function returned tokens of the vocabulary."""
+    ids = list(result) if isinstance(result, Iterable) else result
     array = np.asarray(ids)
-    if not ids or array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= vocab_size:
+    if (
+        not array.size
+        or array.ndim != 1
+        or array.dtype.kind not in "iu"
+        or array.min() < 0
+        or array.max() >= vocab_size
+    ):
         raise InputError(
             f"prefix_allowed_tokens_fn returned {ids!r:.60} for prompt {prompt}; it must name at least one token, by "
             f"ids from 0 to {vocab_size - 1}"

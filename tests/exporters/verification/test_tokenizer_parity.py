@@ -209,7 +209,7 @@ def test_a_wrong_tokenizer_stops_the_export(checkpoint: Path, tmp_path: Path, mo
 
 def spoil(tokenizer: Tokenizer, *_: object) -> None:
     """Give a tokenizer other spelling rules."""
-    tokenizer.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
+    tokenizer.normalizer = normalizers.Lowercase()
 
 
 def test_pieces_are_compared_with_sentencepiece(translator_bundle: Callable[..., Path]) -> None:
