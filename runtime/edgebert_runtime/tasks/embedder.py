@@ -224,7 +224,7 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
         row = self._encoder.row(item, index, options, prompt.text)
         if prompt.unpooled and isinstance(item, str):
             row = replace(row, unpooled=prompt.unpooled)
-        if prompt.asked_for and not isinstance(item, str):
+        elif prompt.asked_for and not isinstance(item, str):
             hint = "put those of the prompt there yourself, or leave the prompt out"
             raise InputError("is token ids, before which no prompt is put", index=index, hint=hint)
         return EmbedItem(index, (row,), (1,), len(row.ids))
@@ -251,6 +251,8 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
     def _finish(self, work: EmbedItem, values: list[Floats], request: EmbedRequest) -> Embedded:
         """Return the vector of a text, the mean of those of its windows."""
         vector, truncated = values[0], work.rows[0].truncated
+        if request.long_texts == "truncate" and not request.normalize:
+            return vector, work.token_count, truncated
         if len(values) > 1:
             vector = np.average(values, 0, np.array(work.weights, np.float32)).astype(np.float32)
             if self._normalize:
