@@ -84,7 +84,11 @@ class TextEncoder:
         text = self.text_or_ids(item, index, options.encoding_errors, options.max_ids)
         if not isinstance(text, str):
             return ModelInput(text)
-        content = self.tokenizer.in_vocabulary(self.encoding(prompt + text, index, options).ids)
+        try:
+            content = self.tokenizer.ids(prompt + text, options.special_tokens)
+        except InputError as error:
+            error.index = index
+            raise
         ids, full_length = self.tokenizer.truncated(content, options.max_tokens, self.cuts_left)
         return ModelInput(ids, truncated=full_length > options.max_tokens and cut(index, full_length, options))
 
