@@ -71,7 +71,7 @@ def public_methods() -> Iterator[tuple[str, str]]:
         for name, function in inspect.getmembers(kind, inspect.isfunction):
             if name.startswith("_") or task == "next-sentence":  # whose engine is that of classify
                 continue
-            if any(p.kind is p.KEYWORD_ONLY for p in inspect.signature(function).parameters.values()):
+            if any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in inspect.signature(function).parameters.values()):
                 yield task, name
 
 
@@ -88,7 +88,7 @@ def call(engine: Any, task: str, method: str, **options: Any) -> Any:
     return list(result) if inspect.isgenerator(result) or isinstance(result, Iterator) else result
 
 
-@pytest.mark.parametrize(("task", "method"), CALLS, ids="-".join)
+@pytest.mark.parametrize(("task", "method"), CALLS, ids=[f"{task}-{method}" for task, method in CALLS])
 def test_any_value_of_any_option_is_taken_or_refused_by_name(
     engine: Callable[[str], Any], task: str, method: str
 ) -> None:
@@ -105,3 +105,98 @@ def test_any_value_of_any_option_is_taken_or_refused_by_name(
                 pytest.fail(f"{method}({name}={value!r}): {type(error).__name__}: {error}")
     assert len(messages) > len(names)
     assert not [message for message in messages if "\n" in message]
+
+
+# Each option that takes numbers, flags or lists: a value of Python, one of NumPy, and the options that it needs.
+PAIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "max_tokens": (16, np.int64(16), {}),
+    "max_batch_tokens": (9, np.uint16(9), {}),
+    "truncate": (False, np.bool_(False), {}),
+    "special_tokens": (True, np.bool_(True), {}),
+    "stride": (1, np.int8(1), {}),
+    "dim": (8, np.int64(8), {}),
+    "normalize": (False, np.bool_(False), {}),
+    "top_k": (2, np.int32(2), {}),
+    "targets": (["cat", 7], np.array(["cat", 7], object), {}),
+    "max_answer_tokens": (2, np.int64(2), {}),
+    "handle_impossible_answer": (True, np.bool_(True), {}),
+    "prompt_lookup": (True, np.bool_(True), {}),
+    "split_sentences": (True, np.bool_(True), {}),
+    "num_return_sequences": (2, np.int64(2), {"do_sample": True, "seed": 1}),
+    "max_new_tokens": (3, np.int64(3), {}),
+    "min_new_tokens": (2, np.uint8(2), {"eos_token_id": 5}),
+    "max_length": (6, np.int64(6), {"max_new_tokens": None}),
+    "min_length": (3, np.int64(3), {"eos_token_id": 5}),
+    "num_beams": (2, np.int64(2), {}),
+    "length_penalty": (0.5, np.float32(0.5), {"num_beams": 2}),
+    "early_stopping": (True, np.bool_(True), {"num_beams": 2}),
+    "do_sample": (True, np.bool_(True), {"seed": 1}),
+    "temperature": (0.5, np.float16(0.5), {"do_sample": True, "seed": 1}),
+    "top_p": (0.5, np.float64(0.5), {"do_sample": True, "seed": 1}),
+    "min_p": (0.25, np.float32(0.25), {"do_sample": True, "seed": 1}),
+    "typical_p": (0.5, np.float32(0.5), {"do_sample": True, "seed": 1}),
+    "seed": (3, np.uint64(3), {"do_sample": True}),
+    "repetition_penalty": (1.5, np.float32(1.5), {}),
+    "no_repeat_ngram_size": (2, np.int64(2), {}),
+    "bad_words_ids": ([[5], [6, 7]], [np.array([5]), np.array([6, 7])], {}),
+    "forced_bos_token_id": (7, np.int64(7), {}),
+    "forced_eos_token_id": ([7], np.array([7]), {}),
+    "suppress_tokens": ([5, 6], np.array([5, 6]), {}),
+    "begin_suppress_tokens": (5, np.array(5), {}),
+    "eos_token_id": ([5, 6], np.array([5, 6]), {}),
+}
+# Options whose values are texts, functions or objects of edgebert.
+OTHERS = {
+    "prompt", "prompt_text", "long_texts", "aggregation", "encoding_errors", "progress", "pairs", "prefix", "stop",
+    "source_language", "target_language", "target_prefix", "prefix_allowed_tokens_fn",
+}  # fmt: skip
+
+
+def test_every_option_stands_in_a_table() -> None:
+    assert sorted(public_methods()) == sorted(CALLS)
+    names = {name for task, method in CALLS for name in options_of(task, method)}
+    assert names - OTHERS <= PAIRS.keys(), "give a pair of values for a new option, or put it among OTHERS"
+    assert not PAIRS.keys() - names
+
+
+def comparable(result: Any) -> Any:
+    """Return the result of a call with arrays as lists."""
+    if isinstance(result, (list, tuple)):
+        return [comparable(part) for part in result]
+    if isinstance(result, np.ndarray):
+        return result.tolist()
+    if hasattr(result, "vectors"):
+        return comparable([result.vectors, result.token_counts, result.truncated])
+    return repr(result)
+
+
+@pytest.mark.parametrize(("task", "method"), CALLS, ids=[f"{task}-{method}" for task, method in CALLS])
+def test_values_of_numpy_do_what_those_of_python_do(engine: Callable[[str], Any], task: str, method: str) -> None:
+    names = options_of(task, method)
+    for name in names:
+        if name not in PAIRS:
+            continue
+        plain, numpy, needed = PAIRS[name]
+        needed = {key: value for key, value in needed.items() if key in names}
+        outcomes = []
+        for value in (plain, numpy):
+            try:
+                outcomes.append(comparable(call(engine(task), task, method, **needed, **{name: value})))
+            except EdgebertError as error:
+                outcomes.append(error.message)
+        assert outcomes[0] == outcomes[1], name
+
+
+def test_masked_token_ids_are_refused(engine: Callable[[str], Any]) -> None:
+    ids = np.ma.array([5, 6, 7], mask=[False, True, False])
+    with pytest.raises(EdgebertError, match="text 0 is an array with masked elements; give its compressed"):
+        engine("embed").embed([ids])
+    expected = engine("embed").embed([[5, 7]])
+    np.testing.assert_array_equal(engine("embed").embed([ids.compressed()]), expected)
+    np.testing.assert_array_equal(engine("embed").embed([np.ma.array([5, 7])]), expected)
+
+
+def test_a_question_without_room_is_told_the_least(engine: Callable[[str], Any]) -> None:
+    pattern = r"which leaves 7 of 16 for the context of \d+; the least is 8; shorten the question"
+    with pytest.raises(EdgebertError, match=pattern):
+        engine("answer").answer("the cat sat on the mat", "the cat sat on the mat " * 9, max_tokens=16)
