@@ -45,7 +45,7 @@ def test_bundles(tmp_path: Path, once: Once, kind: str) -> None:
         assert isinstance(engine, Generator | MaskFiller)
     tensors = engines[1].bundle.manifest.weights
     assert tensors.scheme == "int8"
-    if isinstance(engines[0], MaskFiller) and isinstance(engines[1], MaskFiller):
-        exact, rounded = (engine.fill(["the [MASK] school"], top_k=3)[0][0] for engine in engines)
+    if fillers := [engine for engine in engines if isinstance(engine, MaskFiller)]:
+        exact, rounded = (filler.fill(["the [MASK] school"], top_k=3)[0][0] for filler in fillers)
         assert exact[0].token == rounded[0].token
         np.testing.assert_allclose([f.score for f in exact], [f.score for f in rounded], atol=0.05)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgebert.checkpoints import open_checkpoint
-from edgebert_runtime import Bundle
-from edgebert_runtime.bundle import strict_json
+from edgebert_runtime import Bundle, strict_json
 from edgebert_runtime.bundle.manifest import MANIFEST_NAME
 from edgebert_runtime.errors import BundleError, CheckpointError
 
