@@ -56,8 +56,8 @@ def compare_bundles(
         progress: A function of each step, and of the parts that are done and all parts.
 
     Returns:
-        ``conditions``, the name of the ``baseline``, ``bundles`` with the figures of each, and ``left_out``: the
-        figures that a bundle has not, with the reason.
+        ``conditions``, the name of the ``baseline``, ``bundles`` with the figures of each, and ``left_out`` with the
+        figures that a bundle has not, and the reason.
 
     Raises:
         BundleError: if a folder is no intact bundle.
