@@ -15,6 +15,9 @@ def silent(step: str, done: int, total: int) -> None:
 
 
 def report_notes(notes: Sequence[str]) -> None:
-    """Warn of differences from the reference, in the name of the caller's caller."""
+    """Warn of differences from the reference, in the name of whoever called a function of the library.
+
+    Between them is :func:`edgebert_exporters.arguments.typed`.
+    """
     for note in notes:
-        warnings.warn(ReferenceWarning(note), stacklevel=3)
+        warnings.warn(ReferenceWarning(note), stacklevel=4)

@@ -40,10 +40,11 @@ sentence of them::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 MAX_VALUE_CHARACTERS = 60
 
