@@ -114,6 +114,17 @@ def embedding(engine: Embedder, ids: NDArray[np.int64]) -> None:
     assert_type(measure(engine, seconds=2.5), dict[str, Any])
 
 
+def tokenizing(engine: Embedder, folder: Path) -> None:
+    tokenizer = edgebert.Tokenizer.load(folder)
+    assert_type(engine.tokenizer, edgebert.Tokenizer)
+    assert_type(tokenizer.count_tokens(["a text"], ["another"], special_tokens=True), list[int])
+    tokens: edgebert.Tokens = tokenizer.tokenize("a text", side="source")
+    assert_type((tokens.ids, tokens.offsets), tuple[tuple[int, ...], tuple[tuple[int, int], ...]])
+    assert_type(tokenizer.decode(tokens.ids), str)
+    pieces: list[edgebert.TextPiece] = tokenizer.split("a text", 64, overlap=8)
+    assert_type((pieces[0].text, pieces[0].num_tokens), tuple[str, int])
+
+
 def classifying(engine: Classifier) -> None:
     assert_type((engine.labels, engine.problem_type), tuple[tuple[str, ...], str])
     (classification,) = engine.classify(["a text"], ["another"], max_tokens=8, truncate=False, progress=show)

@@ -14,11 +14,13 @@ from edgebert_runtime.bundle.reader import Bundle, Verify
 from edgebert_runtime.decoders.prefix import Prefix
 from edgebert_runtime.decoders.scoring import Scored
 from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.inputs.text_splitter import TextPiece
 from edgebert_runtime.task_specs import TASKS
 from edgebert_runtime.tasks.answerer import Answer, Answerer
 from edgebert_runtime.tasks.base.engine import opened_bundle
 from edgebert_runtime.tasks.base.text_engine import Generation, GenerationOptions
 from edgebert_runtime.tasks.base.text_options import TextOptions
+from edgebert_runtime.tasks.base.tokenizer import Tokenizer, Tokens
 from edgebert_runtime.tasks.classifier import Classification, Classifier
 from edgebert_runtime.tasks.embedder import Embedder, EmbedOptions, EmbedResult
 from edgebert_runtime.tasks.generator import Generator
@@ -53,6 +55,9 @@ __all__ = [
     "Scored",
     "Tagger",
     "TextOptions",
+    "TextPiece",
+    "Tokenizer",
+    "Tokens",
     "Translator",
     "errors",
     "load",

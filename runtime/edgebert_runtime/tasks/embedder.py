@@ -57,7 +57,10 @@ class EmbedOptions(TextOptions, total=False):
 
 @dataclass(frozen=True)
 class EmbedResult:
-    """Vectors (n, dim), the number of tokens of each text (n,), and whether it was cut (n,)."""
+    """Vectors (n, dim), the tokens that were read of each text (n,), and whether it was cut (n,).
+
+    ``engine.tokenizer.count_tokens`` has the numbers before the cut.
+    """
 
     vectors: Floats
     token_counts: NDArray[np.int64]

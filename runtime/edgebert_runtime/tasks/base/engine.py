@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
@@ -13,6 +14,7 @@ from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error
 from edgebert_runtime.tasks.activations import ACTIVATIONS, Activation
 from edgebert_runtime.tasks.base.bundle_tokenizers import load_tokenizers
 from edgebert_runtime.tasks.base.text_encoder import TextEncoder
+from edgebert_runtime.tasks.base.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,6 +93,11 @@ class Engine:
         """
         with opened_bundle(folder, verify) as bundle:
             return cls(bundle, device=device, threads=threads)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the bundle, with which to count, split and look at tokens."""
+        return Tokenizer(self.bundle, (self._tokenizer, self._target))
 
     def close(self) -> None:
         """Free the sessions. A closed engine refuses every call; closing it twice is allowed."""
