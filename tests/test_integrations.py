@@ -30,7 +30,10 @@ PACKAGES = {
 TEXTS = ["The harbor was frozen.", "Bread is made of flour."]
 # Printed at the end of each block: something that only the library itself can know.
 CHECKS = {
-    "LangChain": "print(len(store.store), store.embeddings.embed_query('ships in winter'))",
+    "LangChain": (
+        "assert (lambda text: embeddings.model.tokenizer.count_tokens([text])[0])('ships in winter') > 3\n"
+        "print(len(store.store), store.embeddings.embed_query('ships in winter'))"
+    ),
     "LlamaIndex": "print(len(index.docstore.docs), index._embed_model.get_query_embedding('ships in winter'))",
     "Haystack": (
         "vector = pipeline.get_component('embedder').run('ships in winter')['embedding']\n"
