@@ -184,8 +184,8 @@ def test_options_of_a_search(task: str, task_bundle: Callable[[str], Path]) -> N
 
 @pytest.mark.parametrize(
     "allowed",
-    [None, 1.5, "ab", [], ["a"], [-1], [10**9], [1.5], [True], [[5]], object()],
-    ids=repr,
+    [None, 1.5, "ab", [], ["a"], [-1], [10**9], [1.5], [True], [[5]], len],
+    ids=str,
 )
 def test_results_of_prefix_allowed_tokens_fn(allowed: Any, task_bundle: Callable[[str], Path]) -> None:
     engine = Generator.load(task_bundle("generate"), threads=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -161,15 +162,21 @@ def test_every_graph_that_is_written_keeps_to_the_table(graphs: Mapping[str, ir.
         assert written <= KERNELS.keys(), name
 
 
-def test_generation_with_padded_heads_equals_that_of_the_standard_operators(once: Once, tmp_path: Path) -> None:
+def test_generation_with_padded_heads_equals_that_of_the_standard_operators(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """GPT-2 with heads of 5 runs for the target cpu with heads of 8, for portable as it is."""
     checkpoint = write_checkpoint(tmp_path / "checkpoint", model_type="gpt2", **MODELS["gpt2"])
     engines = []
     for target in ("cpu", "portable"):
-        export_checkpoint(checkpoint, tmp_path / target, target=target)
+        with caplog.at_level(logging.INFO, logger="edgebert"):
+            export_checkpoint(checkpoint, tmp_path / target, target=target)
         engines.append(Generator.load(tmp_path / target))
     widths = [engine.bundle.graph("model").inputs[-1].shape[-1] for engine in engines]
     assert widths == [8, 5]
+    assert [text for text in caplog.messages if "padded" in text] == [
+        "heads 5 wide are padded to 8 with zeros, as GroupQueryAttention wants"
+    ]
     prompts = [[5, 6, 7, 8], [9], [3, 3, 4]]
     searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"do_sample": True, "seed": 1, "top_k": 5}]
     for options in searches:
