@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-AGGREGATIONS = ("simple", "none", "first", "max")
+AGGREGATIONS = ("simple", "none", "first", "max", "average")
 ELECTRA = ("original", "replaced")
 PREFIXED = re.compile(r"([BIELSU])-(.+)", re.DOTALL)
 
-# The best label of each token (tokens,), and its probability.
+# The best label of each token (tokens,), and its probability, or for the average those of all labels (tokens, labels).
 TokenLabels = tuple[NDArray[np.int64], NDArray[np.float32]]
 Windows = Sequence[tuple[int, int]]
 Key = TypeVar("Key")
@@ -30,6 +30,12 @@ class HasWords(Protocol):
     @property
     def word_ids(self) -> Sequence[int | None]:
         """Return the numbers."""
+
+
+class Words(NamedTuple):
+    """The number of the word of each token."""
+
+    word_ids: Sequence[int | None]
 
 
 class LabelledPiece(NamedTuple):
@@ -77,9 +83,15 @@ def read_scheme(names: tuple[str, ...]) -> Scheme:
     )
 
 
-def predict_labels(logits: NDArray[np.float32]) -> TokenLabels:
-    """Return the best label of each token and its probability (tokens,) from logits (tokens, labels)."""
+def predict_labels(logits: NDArray[np.float32], of_all: bool = False) -> TokenLabels:
+    """Return the best label of each token and its probability (tokens,) from logits (tokens, labels).
+
+    With ``of_all`` the probabilities are those of all labels (tokens, labels).
+    """
     best = logits.argmax(1)
+    if of_all:
+        exponentials = np.exp(logits - logits.max(1)[:, None])
+        return best, exponentials / exponentials.sum(1)[:, None]
     return best, 1 / np.exp(logits - logits.max(1)[:, None]).sum(1)
 
 
@@ -89,7 +101,8 @@ def merge_windows(windows: Windows, labelled: Sequence[TokenLabels]) -> TokenLab
     The two ends of the text are no edges. Of equals, the first window counts.
     """
     length = windows[-1][1]
-    best, scores, depth = np.zeros(length, np.int64), np.zeros(length, np.float32), np.full(length, -1)
+    best, depth = np.zeros(length, np.int64), np.full(length, -1)
+    scores = np.zeros((length, *labelled[0][1].shape[1:]), np.float32)
     for (start, end), (window_labels, window_scores) in zip(windows, labelled, strict=True):
         places = np.arange(start, end)
         left = places - start if start else length
@@ -97,8 +110,25 @@ def merge_windows(windows: Windows, labelled: Sequence[TokenLabels]) -> TokenLab
         here = np.minimum(left, right)
         deeper = here > depth[start:end]
         for old, new in ((best, window_labels), (scores, window_scores), (depth, here)):
-            old[start:end] = np.where(deeper, new, old[start:end])
+            mask = deeper if old.ndim == 1 else deeper[:, None]
+            old[start:end] = np.where(mask, new, old[start:end])
     return best, scores
+
+
+def words_between_blanks(
+    text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None
+) -> Words:
+    """Return words that begin at a blank, or with unknown text, as transformers has them.
+
+    It takes them where the tokenizer does not mark the pieces inside of words: byte-level BPE and Unigram.
+    """
+    numbers: list[int | None] = []
+    word = 0
+    for place, (index, (start, _)) in enumerate(zip(ids, offsets, strict=True)):
+        begins = start == 0 or " " in text[start - 1 : start + 1] or index == unknown
+        word += bool(place) and begins
+        numbers.append(word)
+    return Words(numbers)
 
 
 def group(keys: Sequence[Key | None]) -> list[tuple[int, int]]:
@@ -116,8 +146,11 @@ def aggregate_entities(labels: TokenLabels, scheme: Scheme, aggregation: str, to
     """Return the entities among labelled tokens.
 
     ``none`` makes each token one. ``simple`` merges tokens. ``first`` and ``max`` merge words, which have the label
-    and score of their first or surest token. The score of an entity is the mean of those of its pieces.
+    and score of their first or surest token, and ``average`` words with the best label of their mean probabilities. The
+    score of an entity is the mean of those of its pieces.
     """
+    if aggregation == "average":
+        return merge(averages(labels[1], scheme, tokens), scheme)
     best = labels[0].tolist()
     if scheme.inside.isdisjoint(best):
         return []
@@ -134,6 +167,13 @@ def aggregate_entities(labels: TokenLabels, scheme: Scheme, aggregation: str, to
     if aggregation == "none":
         return [TokenSpan(scheme.names[piece.label], *piece[1:]) for piece in pieces]
     return merge(pieces, scheme)
+
+
+def averages(probabilities: NDArray[np.float32], scheme: Scheme, tokens: HasWords) -> list[LabelledPiece]:
+    """Return the words whose best label is one of an entity, by the mean probabilities of their tokens."""
+    means = [(probabilities[first : last + 1].mean(0), first, last) for first, last in group(tokens.word_ids)]
+    words = [(int(mean.argmax()), float(mean.max()), first, last) for mean, first, last in means]
+    return [LabelledPiece(*word) for word in words if word[0] in scheme.inside]
 
 
 def merge(pieces: Sequence[LabelledPiece], scheme: Scheme) -> list[TokenSpan]:

@@ -25,12 +25,13 @@ from edgebert_runtime.tasks.entity_aggregation import (
     merge_windows,
     predict_labels,
     read_scheme,
+    words_between_blanks,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Aggregation = Literal["simple", "none", "first", "max"]
+Aggregation = Literal["simple", "none", "first", "max", "average"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
         self.labels = self._label_names()
         self._scheme = read_scheme(self.labels)
         (self._text_start,) = self._tokenizer.single.starts(0)
+        self._marks_words = bool(getattr(self._tokenizer.inner.model, "continuing_subword_prefix", None))
 
     def tag(
         self,
@@ -89,9 +91,10 @@ class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
         """Return the entities of each text, in the order of the text.
 
         ``aggregation="none"`` makes each token an entity, with the prefix of its label. ``simple`` joins tokens by
-        their labels. ``first`` and ``max`` give each word of the tokenizer the label of its first token, or of its
-        surest, and then join words. An entity's score is the mean of its parts'. Tokens outside of all entities are
-        left out: label ``O``, or ``original`` for an ELECTRA discriminator.
+        their labels. ``first``, ``max`` and ``average`` give each word the label of its first token, of its surest, or
+        the best one of their mean, and then join words. A word is that of the tokenizer where it marks pieces inside
+        of words (``##ing``), and stands between blanks elsewhere. An entity's score is the mean of its parts'. Tokens
+        outside of all entities are left out: label ``O``, or ``original`` for an ELECTRA discriminator.
 
         A text is never cut. A longer one is computed in windows of ``max_tokens`` that share ``stride`` tokens (None:
         a quarter of a window, at most 128). Each token gets its label where it stands farthest from an edge.
@@ -139,14 +142,17 @@ class Tagger(BatchEngine[TagRequest, TagItem, TokenLabels, "list[Entity]"]):
     def _read_outputs(self, row: ModelInput, outputs: tuple[Floats, ...], request: TagRequest) -> TokenLabels:
         """Return the label of each token of a row, special ones left out."""
         start, length = self._text_start, len(row.ids) - self._tokenizer.num_special_tokens
-        return predict_labels(outputs[0][start : start + length])
+        return predict_labels(outputs[0][start : start + length], request.aggregation == "average")
 
     def _finish(self, work: TagItem, values: list[TokenLabels], request: TagRequest) -> list[Entity]:
         """Join the labels of all windows to entities."""
         if not values:
             return []
         labels = values[0] if len(values) == 1 else merge_windows(work.windows, values)
-        spans = aggregate_entities(labels, self._scheme, request.aggregation, work.tokens)
+        tokens = work.tokens
+        if not self._marks_words and request.aggregation not in ("none", "simple"):
+            tokens = words_between_blanks(work.tokenized, tokens.ids, tokens.offsets, self._tokenizer.unknown)
+        spans = aggregate_entities(labels, self._scheme, request.aggregation, tokens)
         return locate(spans, work) if spans else []
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @texts_options("[TEXTS]...")
 @click.option(
     "--aggregation",
-    type=click.Choice(["none", "simple", "first", "max"]),
+    type=click.Choice(["none", "simple", "first", "max", "average"]),
     default="simple",
-    help="Entities from tokens: none prints each token; simple joins tokens of one label; first and max also keep "
-    "words whole, with the label of the first or the most certain token.",
+    help="Entities from tokens: none prints each token; simple joins tokens of one label; first, max and average also "
+    "keep words whole, with the label of the first or the most certain token, or the best one of their mean.",
 )
 @stride_option("a quarter of a window, at most 128")
 @request_options(
