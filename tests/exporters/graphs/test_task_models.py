@@ -46,9 +46,9 @@ OUTPUTS: dict[str, dict[str, list[int | str]]] = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "embed": {"pooling": "mean", "normalize": True, "dim": CONFIG["hidden_size"]},
-    "classify": {"labels": list(LABELS["classify"]), "problem_type": "single_label"},
+    "classify": {"labels": list(LABELS["classify"]), "problem_type": "single_label", "activation": "softmax"},
     "next-sentence": {"labels": ["is_next", "not_next"], "problem_type": "single_label"},
-    "rerank": {"activation": "sigmoid"},
+    "rerank": {"activation": "sigmoid", "prompt": ""},
     "multiple-choice": {},
     "tag": {"labels": list(LABELS["tag"])},
     "answer": {},
@@ -223,7 +223,8 @@ def test_options_of_the_caller_reach_the_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         export_checkpoint(source, tmp_path / "bundle", **options)
     exported = export_checkpoint(source, tmp_path / "bundle", allow_pickle=True, **options)
-    assert exported.manifest.settings == {"problem_type": "multi_label", "labels": ["sport", "politics", "weather"]}
+    expected = {"problem_type": "multi_label", "labels": ["sport", "politics", "weather"], "activation": "sigmoid"}
+    assert exported.manifest.settings == expected
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         verify_bundle(exported.path, source)
     assert verify_bundle(exported.path, source, allow_pickle=True)["reference"]["max_error"] < 1e-5

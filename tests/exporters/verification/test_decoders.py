@@ -215,7 +215,8 @@ def test_a_text_classifier_is_like_an_encoder(tmp_path: Path) -> None:
         expected = [theirs(torch.tensor([prompt])).logits[0].numpy() for prompt in PROMPTS]
     exported = export_checkpoint(source, tmp_path / "fp32")
     assert [spec.name for spec in exported.graph("model").inputs] == ["input_ids", "attention_mask"]
-    assert exported.manifest.settings == {"labels": ["bad", "fair", "good"], "problem_type": "single_label"}
+    settings = {"labels": ["bad", "fair", "good"], "problem_type": "single_label", "activation": "softmax"}
+    assert exported.manifest.settings == settings
     assert exported.manifest.decoding == {}
     for side in ("left", "right"):
         ids, mask = padded(PROMPTS, side)
