@@ -155,8 +155,13 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
 def measures(report: Mapping[str, Any]) -> list[Row]:
     """Return the measured fidelity of a quantized bundle."""
     from edgebert_exporters.fidelity.figures import fidelity_rows
+    from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN
 
     rows = fidelity_rows(report["fidelity"], "float32")
+    if (share := report.get("unknown_tokens", 0)) > MAX_UNKNOWN:
+        # Figures about unknown tokens would be taken for figures about the model.
+        text = f"not known: {share:.0%} of the tokens of the sample texts are unknown to the model"
+        rows = {"fidelity": f"{text}; give texts of its own kind with --calibration"}
     if batches := report.get("batch_invariance"):
         rows["batches"] = invariance(batches)
     return list(rows.items())

@@ -14,7 +14,7 @@ from edgebert_exporters.bundles.atomic_folder import staged
 from edgebert_exporters.bundles.bundle_files import bytes_of, copy_tokenizers, list_files, write_graphs, write_manifest
 from edgebert_exporters.graphs.signatures import Signature
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import Sample, sample_rows
+from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN, Sample, sample_rows, unknown_share
 from edgebert_exporters.progress import Progress, report_notes, silent
 from edgebert_exporters.quantization.float16 import float16_signature
 from edgebert_exporters.quantization.mixed_precision import (
@@ -129,6 +129,7 @@ def quantize_bundle(
         **{"mixed_precision": mixed_precision, "eval": eval and Path(eval).name},
         **{"min_fidelity": min_fidelity, "max_slowdown": max_slowdown},
     }
+    settings["unknown_tokens"] = check_samples(source, calibration, min_fidelity)
     with staged(out, force=force) as folder:
         calibration_samples, test_samples = split_samples(source, calibration)
         origin = BUILT_IN_TEXTS if calibration is None else calibration_name or "given by the caller"
@@ -186,6 +187,22 @@ def split_samples(source: OpenedBundle, texts: Sequence[str] | None) -> tuple[li
     """Return calibration samples and test samples, of texts or of our own."""
     rows = sample_rows(source.bundle, texts)
     return source.samples(rows[::2]), source.samples(rows[1::2])
+
+
+def check_samples(source: OpenedBundle, texts: Sequence[str] | None, min_fidelity: float | None) -> float:
+    """Return the share of unknown tokens in the sample texts.
+
+    Raises:
+        QuantizationError: if a fidelity is asked for on texts that the model cannot read.
+    """
+    share = unknown_share(source.bundle, texts)
+    if share > MAX_UNKNOWN and min_fidelity:
+        raise QuantizationError(
+            f"{share:.0%} of the tokens of the sample texts are unknown to the model: a fidelity on them means nothing",
+            hint="give {calibration} texts of the kind that it reads, or leave out {min_fidelity}",
+            options={"calibration": ..., "min_fidelity": ...},
+        )
+    return share
 
 
 def check_source(source: OpenedBundle, scheme: str) -> None:

@@ -19,6 +19,8 @@ from edgebert_runtime.tasks.base.bundle_tokenizers import TOKENIZERS
 BATCH_TOKENS = 1024
 # Of the sample texts, every second calibrates; fidelity is measured on the others.
 MIN_TEXTS = 8
+# With a larger share of unknown tokens, sample texts are not of the kind that the model reads.
+MAX_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,29 @@ def sample_rows(bundle: Bundle, texts: Sequence[str] | None, seed: int = 0) -> l
     if texts is not None and len(texts) < MIN_TEXTS:
         raise QuantizationError(f"{len(texts)} sample texts are too few to measure anything; give at least {MIN_TEXTS}")
     length = limits.default_tokens // 2 if TASKS[bundle.manifest.task].reads_pairs else limits.default_tokens
-    rows = [list(e.ids) for e in tokenizer.encode(list(texts or sample_texts()), length)]
-    if texts is None and len({i for row in rows for i in row}) < min(500, limits.vocab_size // 2):
+    if texts is not None:
+        return [list(encoded.ids) for encoded in tokenizer.encode(texts, length)]
+    rows = [list(tokenizer.encode_one(text, length).ids) if tokenizer.takes(text) else [] for text in sample_texts()]
+    if len({i for row in rows for i in row}) < min(500, limits.vocab_size // 2):
         rng = np.random.default_rng(seed)
         rows = [rng.integers(0, limits.vocab_size, max(len(row), 2)).tolist() for row in rows]
     return rows
+
+
+def unknown_share(bundle: Bundle, texts: Sequence[str] | None) -> float:
+    """Return the share of tokens of sample texts, None for our own, that stand for unknown text, or for a byte of it.
+
+    A text that the tokenizer refuses is unknown as a whole.
+    """
+    tokenizer = source_tokenizer(bundle)
+    # Only where bytes are the last resort are their tokens unknown text; a byte-level BPE reads all text so.
+    fallback = {tokenizer.inner.token_to_id(f"<0x{byte:02X}>") for byte in range(256)} - {None}
+    missing, total = 0, 0
+    for text in sample_texts() if texts is None else texts:
+        ids = tokenizer.ids(text) if tokenizer.takes(text) else [-1] * len(text)
+        missing += sum(index in (-1, tokenizer.unknown) or index in fallback for index in ids)
+        total += len(ids)
+    return missing / max(1, total)
 
 
 def to_batches(samples: Sequence[Sample], inputs: Collection[str]) -> list[tuple[list[int], Batch]]:
