@@ -50,6 +50,8 @@ from edgebert.models.seq2seq.model import Seq2Seq
 from edgebert_exporters import compare_bundles, export_checkpoint, measure_sensitivity, quantize_bundle, verify_bundle
 from edgebert_runtime.benchmark import measure
 from edgebert_runtime.bundle.manifest import GraphSpec, Manifest
+from edgebert_runtime.decoders.slot_cache import SlotCache
+from edgebert_runtime.tasks.base.text_engine import PreparedPrompt
 
 
 def show(done: int, total: int | None) -> None:
@@ -187,6 +189,10 @@ def generating(engine: Generator) -> None:
     count = len(continuations)
     assert_type(engine.generate(["a prompt"], num_return_sequences=count), list[Generation] | list[list[Generation]])
     engine.generate(["a prompt"], num_beam=4)  # type: ignore[call-overload]
+    prepared = engine.prepare("a prompt", max_new_tokens=3)
+    assert_type(prepared, PreparedPrompt)
+    assert_type(engine.results(prepared, []), list[Generation])
+    assert_type(engine.slot_cache(2), SlotCache)
     assert_type(engine.stream("a prompt", do_sample=True, temperature=0.8, seed=1), Iterator[str])
     (scored,) = engine.score(["a text"], max_batch_tokens=512)
     assert_type(scored, Scored)

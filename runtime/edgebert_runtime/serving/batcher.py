@@ -10,9 +10,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgebert_runtime.errors import DeadlineError, EdgebertError, LimitError, QueueFullError
+from edgebert_runtime.errors import EdgebertError, LimitError
 from edgebert_runtime.inputs.validation import check_whole
 from edgebert_runtime.serving.fair_queue import FairQueue
+from edgebert_runtime.serving.refusals import draining, past_deadline, queue_full
 from edgebert_runtime.serving.throughput import Throughput
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats
 from edgebert_runtime.tasks.base.model_inputs import ModelInput
@@ -97,7 +98,7 @@ class Batcher:
         tokens = sum(row.length for row in waiting)
         with self.lock:
             if self.draining:
-                raise QueueFullError("no more texts are taken: the batcher drains", retry_after=1)
+                raise draining()
             self.check_room(tokens)
             pace = self.throughput.seconds(1)
             for row in waiting:
@@ -116,10 +117,7 @@ class Batcher:
         if tokens > self.max_queued_tokens:
             raise LimitError(f"have {tokens} tokens together, the limit is {self.max_queued_tokens}", item="the texts")
         if self.queue.tokens + tokens > self.max_queued_tokens:
-            raise QueueFullError(
-                f"{self.queue.tokens} tokens wait already, the limit is {self.max_queued_tokens}",
-                retry_after=self.throughput.retry_after(self.queue.tokens),
-            )
+            raise queue_full(self.queue.tokens, self.max_queued_tokens, self.throughput)
 
     def step(self) -> bool:
         """Run one batch, and return whether rows are left.
@@ -147,7 +145,7 @@ class Batcher:
             over = self.queue.take(lambda row: row.future.cancelled() or row.deadline <= now)
         for row in over:
             if row.future.set_running_or_notify_cancel():
-                row.future.set_exception(DeadlineError("the request took longer than its timeout"))
+                row.future.set_exception(past_deadline())
 
     def next_batch(self) -> list[WaitingRow]:
         """Take the first row, and rows of like length after it, as many as a batch may have."""

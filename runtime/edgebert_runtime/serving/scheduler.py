@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgebert_runtime.decoders.slot_cache import chunk_size
-from edgebert_runtime.errors import DeadlineError, EdgebertError, LimitError, QueueFullError
+from edgebert_runtime.errors import EdgebertError, LimitError
 from edgebert_runtime.generation import Hypothesis, StepRequest, TopK
 from edgebert_runtime.generation.search import start_search
 from edgebert_runtime.generation.step_model import Floats
 from edgebert_runtime.inputs.validation import Item, check_whole
 from edgebert_runtime.serving.fair_queue import FairQueue
 from edgebert_runtime.serving.prefix_cache import PrefixCache
+from edgebert_runtime.serving.refusals import draining, past_deadline, queue_full
 from edgebert_runtime.serving.requests import ActiveRequest, OnStep, SchedulerStats, answer_of, fail, resolve
 from edgebert_runtime.serving.slots import SlotTable
 from edgebert_runtime.serving.throughput import Throughput
@@ -130,12 +131,9 @@ class Scheduler:
         self.check_size(request)
         with self.lock:
             if self.draining:
-                raise QueueFullError("no more requests are taken: the scheduler drains", retry_after=1)
+                raise draining()
             if self.max_queued_tokens is not None and self.queue.tokens + request.tokens > self.max_queued_tokens:
-                raise QueueFullError(
-                    f"{self.queue.tokens} tokens wait already, the limit is {self.max_queued_tokens}",
-                    retry_after=self.throughput.retry_after(self.queue.tokens),
-                )
+                raise queue_full(self.queue.tokens, self.max_queued_tokens, self.throughput)
             self.queue.push(request, request.tokens, object() if flow is None else flow, self.throughput.seconds(1))
         return request.future
 
@@ -186,7 +184,7 @@ class Scheduler:
         for request in active:
             self.leave(request)
         for request in (*waiting, *active):
-            fail(request, DeadlineError("the request took longer than its timeout"))
+            fail(request, past_deadline())
 
     def active(self) -> list[ActiveRequest]:
         """Return the requests in the KV cache."""

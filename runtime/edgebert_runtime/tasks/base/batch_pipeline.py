@@ -204,7 +204,8 @@ class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
 
     def _collect(self, windows: Iterator[list[ResultT]], items: object, progress: Progress | None) -> list[ResultT]:
         """Return the results of a whole call, and report progress on the way."""
-        check_progress(progress)
+        if progress is not None:
+            check_progress(progress)
         total = len(items) if isinstance(items, Sized) else None
         results: list[ResultT] = []
         for part in windows:
