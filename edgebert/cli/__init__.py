@@ -20,7 +20,19 @@ from edgebert.cli.standard_streams import replace_closed_streams
 COMMANDS = {
     **dict.fromkeys(("export", "quantize", "verify", "info"), "edgebert.cli.commands"),
     **dict.fromkeys(
-        ("embed", "classify", "rerank", "choose", "tag", "answer", "fill-mask", "generate", "translate", "score"),
+        (
+            "embed",
+            "classify",
+            "rerank",
+            "choose",
+            "tag",
+            "answer",
+            "fill-mask",
+            "generate",
+            "translate",
+            "score",
+            "tokens",
+        ),
         "edgebert.cli.commands.tasks",
     ),
     **dict.fromkeys(("bench", "compare", "doctor"), "edgebert.cli.commands"),
