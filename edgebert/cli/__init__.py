@@ -14,6 +14,7 @@ import click
 from edgebert import __version__
 from edgebert.cli.errors import boundary
 from edgebert.cli.logging_options import log_to_stderr, logging_options, unwrapped
+from edgebert.cli.param_types import nearest
 from edgebert.cli.standard_streams import replace_closed_streams
 
 # The folder of each command's module, in the order of use.
@@ -58,6 +59,14 @@ class LazyGroup(click.Group):
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"{COMMANDS[cmd_name]}.{name}"), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is asked for; an error suggests the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{nearest(args[0], list(COMMANDS))}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command inside the error boundary."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from edgebert.cli.errors import name_inputs
-from edgebert.cli.formatting import count_progress
+from edgebert.cli.files.input_formats import argument_windows, opened_rows
+from edgebert.cli.files.rows import TEXT, Fields, Row, Window
+from edgebert.cli.progress import count_progress
 from edgebert.cli.request import Request
-from edgebert.cli.text_input import Window, argument_windows, file_size, line_windows, opened, whole_window
+from edgebert.cli.result_rows import result_output
+
+if TYPE_CHECKING:
+    from edgebert_runtime.errors import EdgebertError
 
 TEXTS_AT_ONCE = 64  # for slow calls: enough to fill batches, few enough to see results come
 T = TypeVar("T")
@@ -21,54 +26,83 @@ U = TypeVar("U")
 
 
 class Reading:
-    """Texts in windows. ``num_truncated`` counts those that were cut, for the last message."""
+    """The rows of a request in windows. ``num_truncated`` counts those that were cut, for the last message.
 
-    def __init__(self, stack: contextlib.ExitStack, windows: Iterator[Window], total: int | None, verb: str) -> None:
-        self.stack, self.windows, self.total, self.verb = stack, windows, total, verb
+    ``total`` is the size of the input in the unit of the windows', None if unknown.
+    """
+
+    def __init__(
+        self, request: Request, stack: contextlib.ExitStack, windows: Iterator[Window], total: int | None
+    ) -> None:
+        self.request, self.stack, self.windows, self.total = request, stack, windows, total
         self.num_truncated = 0
 
     def results(
-        self, compute: Callable[[list[str]], T], shown: bool = False, max_texts: int | None = None
-    ) -> Iterator[tuple[int, T]]:
-        """Yield the result of ``compute`` for each window, with the number of its first text from 0.
+        self, compute: Callable[..., T], fields: Fields = TEXT, max_texts: int | None = None
+    ) -> Iterator[tuple[list[Row], T]]:
+        """Yield the rows of each window with the result of ``compute``.
 
-        Progress is shown if ``shown``, or if standard output is no terminal. ``compute`` gets at most ``max_texts``.
+        It is called with a list for each of the fields, of at most ``max_texts``. Progress is shown if results go
+        into a file, or no terminal.
         """
-        bar = count_progress(self.total, shown=shown or not sys.stdout.isatty(), label=self.verb)
+        taker = fields.taker or f"edgebert {self.request.verb}"
+        fields.check_names(self.request.fields, taker)
+        shown = self.request.output is not None or not sys.stdout.isatty()
+        bar = count_progress(self.total, shown=shown, label=self.request.verb)
         advance = self.stack.enter_context(bar)  # the stack ends it before an error is printed
         for window in self.windows:
-            for part in window.parts(max_texts or max(1, len(window.texts))):
+            for part in window.parts(max_texts or max(1, len(window.items))):
                 name_inputs(part.text_name)
-                yield part.first, compute(part.texts)
-                advance(len(part.texts) if self.total is None else part.num_bytes)
+                rows = part.rows(self.request.id_field)
+                yield rows, compute(*part.columns(fields, self.request.fields))
+                advance(len(rows), part.size)
 
-    def each(self, compute: Callable[[list[str]], list[U]], max_texts: int | None = None) -> Iterator[tuple[int, U]]:
-        """Yield each text's number from 0 and result; ``compute`` returns one result a text."""
-        for first, results in self.results(compute, max_texts=max_texts):
-            yield from enumerate(results, first)
+    def each(
+        self, compute: Callable[..., Sequence[U]], fields: Fields = TEXT, max_texts: int | None = None
+    ) -> Iterator[tuple[Row, U]]:
+        """Yield each row with its result; ``compute`` returns one result a row."""
+        for rows, results in self.results(compute, fields, max_texts):
+            yield from zip(rows, results, strict=True)
 
-    def whole(self) -> Window:
-        """Read all texts, and let errors name them."""
+    def whole(self, fields: Fields = TEXT) -> tuple[list[Row], list[str]]:
+        """Read all rows with their texts, and let errors name them."""
+        fields.check_names(self.request.fields, f"edgebert {self.request.verb}")
         windows = list(self.windows)
-        texts = [text for window in windows for text in window.texts]
-        window = replace(windows[0], texts=texts) if windows else Window(0, [], 0, None)
+        if not windows:
+            return [], []
+        items = [item for window in windows for item in window.items]
+        places = [place for window in windows for place in window.places]
+        window = replace(windows[0], items=items, places=places)
         name_inputs(window.text_name)
-        return window
+        (texts,) = window.columns(fields, self.request.fields)
+        return window.rows(self.request.id_field), texts
 
 
 @contextlib.contextmanager
-def reading(request: Request, one_text: bool = False) -> Iterator[Reading]:
-    """Open the texts of a request, all lines as one if ``one_text``. Reports those that were cut at the end."""
+def reading(
+    request: Request,
+    *,
+    one_text: bool = False,
+    arguments: Sequence[Any] | None = None,
+    name_argument: Callable[[EdgebertError], str] | None = None,
+) -> Iterator[Reading]:
+    """Open the rows of a request, and its output. Reports texts that were cut at the end.
+
+    ``one_text`` makes one text of all lines. ``arguments`` are rows of several texts, which ``name_argument`` names in
+    errors, in place of those of the request.
+    """
+    arguments = request.texts if arguments is None else arguments
     with contextlib.ExitStack() as stack:
         total: int | None
-        if request.texts:
-            windows, total = argument_windows(request.texts), sum(map(len, request.texts))
+        if arguments:
+            windows, total = argument_windows(arguments, name_argument), len(arguments)
         else:
-            content, form = ("a text", "of any length") if one_text else ("texts", "one a line")
-            stream, name = stack.enter_context(opened(request.file, content, form, "--input"))
-            read = whole_window if one_text else line_windows
-            windows, total = read(stream, name, request.encoding_errors), file_size(stream)
-        texts = Reading(stack, windows, total, request.verb)
+            windows, total = stack.enter_context(
+                opened_rows(request.file, request.input_format, request.encoding_errors, one_text)
+            )
+        if request.output is not None and not request.writes_vectors:
+            stack.enter_context(result_output(request.output))
+        texts = Reading(request, stack, windows, total)
         yield texts
     if texts.num_truncated:
         click.echo(

@@ -35,6 +35,7 @@ EXTRAS = {
     "onnxscript": "export",
     "onnx_ir": "export",
     "safetensors": "export",
+    "pyarrow": "parquet",
 }
 
 

@@ -1,16 +1,13 @@
-"""Figures on standard output: JSON, tables, sizes. Progress on standard error."""
+"""Figures on standard output: JSON, tables, sizes."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-StepProgress = Callable[[str, int, int], None]
 Row = tuple[str, str]
 LONG_LIST = 6
 
@@ -73,46 +70,3 @@ def size(count: int) -> str:
             return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
-
-
-def stderr_is_terminal() -> bool:
-    """Return whether standard error is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
-
-
-@contextlib.contextmanager
-def step_progress() -> Iterator[StepProgress | None]:
-    """Yield a function that shows a bar for each step; None without a terminal."""
-    if not stderr_is_terminal():
-        yield None
-        return
-    with contextlib.ExitStack() as bars:
-        name: str | None = None
-        bar: Any = None
-
-        def advance(step: str, done: int, total: int) -> None:
-            nonlocal name, bar
-            if step != name:
-                bars.close()
-                name, bar = step, bars.enter_context(click.progressbar(length=total, label=step, file=sys.stderr))
-            bar.update(done - bar.pos)
-
-        yield advance
-
-
-@contextlib.contextmanager
-def call_progress(label: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield the ``progress`` of an engine's method, a bar for one call; None without a terminal."""
-    with step_progress() as progress:
-        yield progress and (lambda done, total: progress(label, done, total or done))
-
-
-@contextlib.contextmanager
-def count_progress(total: int | None, shown: bool, label: str) -> Iterator[Callable[[int], object]]:
-    """Yield a function that moves a bar by a number of units; ``total`` is None if unknown."""
-    if not (shown and stderr_is_terminal()):
-        yield lambda _count: None
-        return
-    endless: Iterator[None] = (None for _ in ())  # click asks for a length, or for an iterable without one
-    with click.progressbar(endless, length=total, label=label, show_pos=total is None, file=sys.stderr) as bar:
-        yield bar.update

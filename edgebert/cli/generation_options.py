@@ -10,6 +10,8 @@ from click.core import ParameterSource
 
 from edgebert.cli.batch_runner import TEXTS_AT_ONCE, Reading, reading
 from edgebert.cli.errors import Failure
+from edgebert.cli.files.rows import Row
+from edgebert.cli.param_types import Choice
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row, echo_text, exact
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 INTEGER, REAL, TEXTS, FLAG = click.INT, click.FLOAT, click.STRING, click.BOOL
-STOPPING = click.Choice(["false", "true", "never"])
+STOPPING = Choice(["false", "true", "never"])
 STOPPING_VALUES = {"false": False, "true": True}
 DEFAULTS = {"max_new_tokens": "the bundle's, or 128", "seed": "random", "stop": "none"}
 
@@ -91,7 +93,7 @@ def given_options() -> dict[str, Any]:
 def write_texts(request: Request, one_text: bool, stream: bool, options: dict[str, Any], item: str) -> None:
     """Print the results of the engine's method of the command's name; ``item`` is the word for one text."""
     check_options(request, one_text, stream, options, item)
-    with reading(request, one_text) as texts:
+    with reading(request, one_text=one_text) as texts:
         engine = request.load()
         if stream:
             keywords = {name: value for name, value in request.keywords.items() if name != "max_batch_tokens"}
@@ -99,8 +101,8 @@ def write_texts(request: Request, one_text: bool, stream: bool, options: dict[st
             return
         options = with_count_of_bundle(options, engine)
         write, keywords = getattr(engine, request.verb), {**options, **request.keywords}
-        for index, result in texts.each(lambda part: write(part, **keywords), TEXTS_AT_ONCE):
-            print_results(request, index, result, verbatim=one_text or len(request.texts) == 1)
+        for row, result in texts.each(lambda part: write(part, **keywords), max_texts=TEXTS_AT_ONCE):
+            print_results(request, row, result, verbatim=one_text or len(request.texts) == 1)
 
 
 def with_count_of_bundle(options: dict[str, Any], engine: Generator | Translator) -> dict[str, Any]:
@@ -119,6 +121,8 @@ def check_options(request: Request, one_text: bool, stream: bool, options: dict[
         raise click.UsageError(
             f"Give {item.upper()}S or --one-text, not both: --one-text is for --input and standard input."
         )
+    if one_text and request.input_format != "text":
+        raise click.UsageError("Give --one-text or --input-format, not both: one text is all of a file.")
     if not stream:
         return
     if request.as_json:
@@ -134,19 +138,18 @@ def check_options(request: Request, one_text: bool, stream: bool, options: dict[
 
 def print_stream(engine: Generator | Translator, texts: Reading, options: dict[str, Any], item: str) -> None:
     """Print the result for the only text while it is generated."""
-    window = texts.whole()
-    if len(window.texts) != 1:
-        raise Failure(f"--stream takes one {item}, not {len(window.texts)}; --one-text makes one of many lines")
-    echo_text(engine.stream(window.texts[0], **options))
+    _, prompts = texts.whole()
+    if len(prompts) != 1:
+        raise Failure(f"--stream takes one {item}, not {len(prompts)}; --one-text makes one of many lines")
+    echo_text(engine.stream(prompts[0], **options))
 
 
-def print_results(request: Request, index: int, result: Generation | list[Generation], verbatim: bool) -> None:
-    """Print the results for the text with this number; a single one may be printed with its ends of lines."""
+def print_results(request: Request, row: Row, result: Generation | list[Generation], verbatim: bool) -> None:
+    """Print the results for the text of a row; a single one may be printed with its ends of lines."""
     several = isinstance(result, list)
     for sequence, generation in enumerate(result if isinstance(result, list) else [result]):
         if request.as_json:
-            place = {"index": index, "sequence": sequence} if several else {"index": index}
-            echo_object({**place, **exact(generation)})
+            echo_object(row, {"sequence": sequence, **exact(generation)} if several else generation)
         elif verbatim and not several:
             echo_text([generation.text])
         else:

@@ -1,4 +1,4 @@
-"""Logging to standard error, and the options ``--verbose`` and ``--debug`` that every command takes."""
+"""Logging to standard error, and the options about messages that every command takes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 
 from edgebert.cli.errors import COMMAND, DEBUG, one_line
 
-VERBOSE = "edgebert.verbose"
+VERBOSE, QUIET = "edgebert.verbose", "edgebert.quiet"
 OURS = ("edgebert", "edgebert_exporters", "edgebert_runtime")
 
 
 class Command(click.Command):
-    """A command that takes ``--verbose`` and ``--debug`` after its name as well as before it.
+    """A command that takes the options about messages after its name as well as before it.
 
     Errors name options as it has them.
     """
@@ -40,7 +40,7 @@ def unwrapped(text: str | None) -> str | None:
 
 
 def logging_options() -> list[click.Parameter]:
-    """Return fresh ``--verbose`` and ``--debug`` options."""
+    """Return fresh ``--verbose``, ``--quiet`` and ``--debug`` options."""
     return [
         click.Option(
             ["-v", "--verbose"],
@@ -49,6 +49,13 @@ def logging_options() -> list[click.Parameter]:
             callback=add_verbosity,
             show_default=False,
             help="Log progress to standard error; -vv logs details, and the messages of other libraries.",
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=set_quiet,
+            help="Show errors only: no progress, no warnings.",
         ),
         click.Option(
             ["--debug"],
@@ -63,7 +70,19 @@ def logging_options() -> list[click.Parameter]:
 def add_verbosity(ctx: click.Context, _param: click.Parameter, value: int) -> None:
     """Count the ``-v`` before and after the command's name."""
     ctx.meta[VERBOSE] = ctx.meta.get(VERBOSE, 0) + value
-    set_levels(ctx.meta[VERBOSE])
+    set_levels(ctx)
+
+
+def set_quiet(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Remember ``--quiet``, before or after the command's name."""
+    ctx.meta[QUIET] = ctx.meta.get(QUIET, False) or value
+    set_levels(ctx)
+
+
+def is_quiet() -> bool:
+    """Return whether the running command shows errors only."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(QUIET))
 
 
 def set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -71,10 +90,17 @@ def set_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     ctx.meta[DEBUG] = ctx.meta.get(DEBUG, False) or value
 
 
-def set_levels(verbosity: int) -> None:
-    """Set the levels of our packages: warnings, progress, or details."""
+def set_levels(ctx: click.Context) -> None:
+    """Set the levels of our packages: errors, warnings, progress, or details.
+
+    Raises:
+        UsageError: if both less and more than warnings are asked for.
+    """
+    if ctx.meta.get(QUIET) and ctx.meta.get(VERBOSE, 0):
+        raise click.UsageError("Give --quiet or --verbose, not both.", ctx)
+    level = {0: logging.WARNING, 1: logging.INFO}.get(ctx.meta.get(VERBOSE, 0), logging.DEBUG)
     for name in OURS:
-        logging.getLogger(name).setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+        logging.getLogger(name).setLevel(logging.ERROR if ctx.meta.get(QUIET) else level)
 
 
 class EchoHandler(logging.Handler):

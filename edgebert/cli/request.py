@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from edgebert.cli.errors import Failure
+from edgebert.cli.files.input_formats import InputFormat
 from edgebert.cli.text_input import EncodingErrors
+
+# The suffixes of files that take vectors, and those that take JSON Lines.
+VECTOR_FILES = (".npy", ".parquet")
+JSON_FILES = (".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -21,11 +26,15 @@ class Request:
         bundle: The folder of the bundle.
         device: The device to run on.
         threads: The number of threads, None for all.
-        as_json: Whether results are printed as JSON.
+        as_json: Whether results are JSON.
         encoding_errors: The treatment of texts that are not valid Unicode.
         keywords: The arguments that every method of an engine takes.
+        output: The file of results, None for standard output.
         texts: The arguments of the command.
         file: The file of texts where there are no arguments, None for standard input.
+        input_format: The format of the file.
+        fields: The names of the fields with texts; none for those of the command.
+        id_field: The name of the field with the id of a row.
     """
 
     verb: str
@@ -35,8 +44,17 @@ class Request:
     as_json: bool
     encoding_errors: EncodingErrors
     keywords: dict[str, Any]
+    output: Path | None = None
     texts: tuple[str, ...] = ()
     file: Path | None = None
+    input_format: InputFormat = "text"
+    fields: tuple[str, ...] = ()
+    id_field: str | None = None
+
+    @property
+    def writes_vectors(self) -> bool:
+        """Whether the output is a file of vectors, not of lines."""
+        return self.output is not None and self.output.suffix.lower() in VECTOR_FILES
 
     def load(self) -> Any:
         """Return the engine of the bundle.

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import edgebert_runtime
-from edgebert.cli import main, text_input
+from edgebert.cli import main, progress, text_input
 from tests.cli import fake
 
 Run = Callable[..., Result]
@@ -25,6 +25,12 @@ def run() -> Run:
         return CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
 
     return invoke
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer than any test before progress is shown, so that a busy machine prints no more than a fast one."""
+    monkeypatch.setattr(progress, "INTERVAL", fake.SLOW)
 
 
 @pytest.fixture

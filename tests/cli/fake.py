@@ -9,6 +9,7 @@ a large library spends much of its time.
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -149,8 +150,11 @@ class FakeEngine:
     def rerank(self, query: str, passages: list[str], *, top_k: int | None, **options: Any) -> list[Ranked]:
         return [Ranked(*fields) for fields in self.ranked(passages, options | {"query": query})][:top_k]
 
-    def choose(self, prompt: str, choices: tuple[str, ...], **options: Any) -> list[Choice]:
-        return [Choice(*fields) for fields in self.ranked(choices, options | {"prompt": prompt})]
+    def choose_many(self, questions: list[tuple[str, list[str]]], **options: Any) -> list[list[Choice]]:
+        return [
+            [Choice(*fields) for fields in self.ranked(choices, options | {"prompt": prompt})]
+            for prompt, choices in questions
+        ]
 
     def ranked(self, texts: Sequence[str], options: dict[str, Any]) -> list[tuple[int, float, str, bool]]:
         cuts = self.cuts(texts, options)
@@ -188,7 +192,8 @@ def fillings(text: str, start: int, end: int, words: Sequence[str]) -> list[Fill
 
 if __name__ == "__main__":
     import edgebert_runtime
-    from edgebert.cli import main
+    from edgebert.cli import main, progress
 
+    progress.INTERVAL = float(os.environ.get("PROGRESS_INTERVAL", SLOW))
     edgebert_runtime.load = FakeEngine().load  # type: ignore[assignment]
     main()

@@ -49,7 +49,7 @@ def test_export_hands_its_options_on(
 ) -> None:
     called_with = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
-    names = ("task", "pooling", "normalize", "dim", "problem_type", "labels", "progress")
+    names = ("task", "pooling", "normalize", "dim", "problem_type", "labels")
     plain = {**dict.fromkeys(names), "target": "cpu", "strict": False, "allow_pickle": False, "force": False}
     assert called_with == {"args": (Path("c"), Path("b")), **plain}
     (tmp_path / "names.txt").write_text("good news\nbad news\n")
@@ -151,7 +151,7 @@ def test_embed_refuses_what_the_engine_refuses(run: Any, fp32_bundle: Path) -> N
     assert result.stderr.startswith("edgebert: error: line 2 of standard input has 6 tokens, the limit is 4")
     result = run("embed", fp32_bundle, "--device", "warp")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Error: --device warp is not one of cpu, cuda, cuda:N" in result.stderr
+    assert "Error: Invalid value for '--device': 'warp' is not one of 'cpu', 'cuda', 'cuda:N'" in result.stderr
     assert run("embed", fp32_bundle, "a", "\udcff").stderr.startswith("edgebert: error: text 2 has the lone surrogate")
     assert run("embed", fp32_bundle, "\udcff", "--encoding-errors", "replace").exit_code == 0
 

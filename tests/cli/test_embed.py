@@ -206,7 +206,7 @@ def test_lines_are_handed_on_as_they_come() -> None:
             return self.blocks.pop(0)
 
     windows = list(line_windows(Slow(), "x", "strict"))
-    assert [(window.first, window.texts) for window in windows] == [(0, ["a"]), (1, ["bb"]), (2, ["c"])]
+    assert [(window.first, *window.items) for window in windows] == [(0, "a"), (1, "bb"), (2, "c")]
 
 
 def test_a_slow_writer_gets_answers_at_once(start: Any) -> None:

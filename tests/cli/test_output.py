@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from edgebert.cli import formatting as output
+from edgebert.cli import progress as progress_output
 
 
 class Terminal(io.StringIO):
@@ -70,7 +71,7 @@ def test_json_takes_numpy_and_paths(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_bar_for_each_step(watch: Callable[[], Terminal]) -> None:
     terminal = watch()
-    with output.step_progress() as progress:
+    with progress_output.step_progress() as progress:
         assert progress is not None
         progress("read", 0, 1)
         progress("read", 1, 1)
@@ -83,7 +84,7 @@ def test_a_bar_for_each_step(watch: Callable[[], Terminal]) -> None:
 
 def test_a_bar_for_a_call(watch: Callable[[], Terminal]) -> None:
     terminal = watch()
-    with output.call_progress("rerank") as progress:
+    with progress_output.call_progress("rerank") as progress:
         assert progress is not None
         progress(512, 1024)
         progress(1024, None)
@@ -94,21 +95,23 @@ def test_a_bar_for_a_call(watch: Callable[[], Terminal]) -> None:
 @pytest.mark.parametrize("total", [4, None])
 def test_a_bar_for_texts(watch: Callable[[], Terminal], total: int | None) -> None:
     terminal = watch()
-    with output.count_progress(total, shown=True, label="embed") as advance:
-        advance(1)
-        advance(3)
+    with progress_output.count_progress(total, shown=True, label="embed") as advance:
+        advance(1, 1)
+        advance(3, 3)
     assert ("100%" if total else "4") in terminal.getvalue()
 
 
 def test_no_bar_where_nobody_watches(watch: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watch()
-    with output.count_progress(4, shown=False, label="embed") as advance:
-        advance(1)
+    with progress_output.count_progress(4, shown=False, label="embed") as advance:
+        advance(1, 1)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with output.step_progress() as progress:
-        assert progress is None
-    with output.call_progress("rerank") as call:
-        assert call is None
-    with output.count_progress(4, shown=True, label="embed") as advance:
-        advance(1)
+    with progress_output.step_progress() as progress:
+        assert progress is not None
+        progress("read", 0, 1)
+    with progress_output.call_progress("rerank") as call:
+        assert call is not None
+        call(1, 2)
+    with progress_output.count_progress(4, shown=True, label="embed") as advance:
+        advance(1, 1)
     assert terminal.getvalue() == ""

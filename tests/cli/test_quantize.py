@@ -35,7 +35,7 @@ def test_quantize_reports(run: Any, fp32_bundle: Path, tmp_path: Path) -> None:
 def test_quantize_hands_its_options_on(run: Any, fp32_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = watch(monkeypatch, "quantize_bundle", fp32_bundle)
     assert run("quantize", "b", "q").exit_code == 0
-    plain = {"args": (Path("b"), Path("q")), "scheme": "int8", "exclude": (), "progress": None}
+    plain = {"args": (Path("b"), Path("q")), "scheme": "int8", "exclude": ()}
     assert passed == plain, "what was not given is left to the library"
     options = (
         "--scheme int4 --block-size 64 --granularity channel --exclude a --exclude b --min-fidelity 0 --force "

@@ -72,7 +72,7 @@ def test_answer_prints_json_for_each_question(run: Any, engine: Any) -> None:
 def test_answer_hands_its_options_on(run: Any, engine: Any) -> None:
     own = ["--max-answer-tokens", "4", "--stride", "2"]
     assert run("answer", "answer", "who?", "--context", "c", *OPTIONS.split(), *own).exit_code == 0
-    expected = {"max_answer_tokens": 4, "handle_impossible_answer": False, "stride": 2, "progress": None}
+    expected = {"max_answer_tokens": 4, "handle_impossible_answer": False, "stride": 2}
     assert engine.calls == [{"texts": 1, "contexts": ["c"], **SHARED, **expected}]
 
 

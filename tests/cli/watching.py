@@ -12,10 +12,14 @@ from edgebert_runtime import Bundle
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, function: str, bundle: Path) -> dict[str, Any]:
-    """Return what the function of the library will be called with; it makes nothing, and returns ``bundle``."""
+    """Return what the function of the library will be called with, but ``progress``.
+
+    It makes nothing, and returns ``bundle``.
+    """
     called_with: dict[str, Any] = {}
 
     def make(*args: Any, **options: Any) -> Bundle:
+        assert callable(options.pop("progress"))
         called_with.update(options, args=args)
         return Bundle.open(bundle)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from edgebert.cli.formatting import echo_json, echo_table, step_progress
+from edgebert.cli.formatting import echo_json, echo_table
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, engine_options, json_option
+from edgebert.cli.progress import step_progress
 from edgebert.cli.text_input import read_texts
 
 
@@ -59,7 +60,7 @@ def compare(
     with step_progress() as progress:
         result = compare_bundles(
             bundles,
-            texts=None if texts is None else read_texts(texts),
+            texts=None if texts is None else read_texts(texts, "--texts"),
             texts_name=None if texts is None else click.format_filename(texts, shorten=True),
             seconds=seconds,
             device=device,

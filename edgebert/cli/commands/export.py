@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgebert.cli.bundle_summary import as_dict, echo_verification, headline, settings
-from edgebert.cli.formatting import echo_json, echo_table, step_progress
+from edgebert.cli.formatting import echo_json, echo_table
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option, pickle_option
+from edgebert.cli.param_types import Choice, TaskType
+from edgebert.cli.progress import step_progress
 from edgebert.cli.text_input import read_texts
-
-if TYPE_CHECKING:
-    StringType = click.ParamType[str]  # which the oldest Click does not know at run time
-else:
-    StringType = click.ParamType
-
-
-class TaskType(StringType):
-    """A task, by our name or by an alias such as ``text-classification``."""
-
-    name = "task"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return our name of a task."""
-        from edgebert_runtime.task_specs import TASKS, canonical_task
-
-        if (task := canonical_task(value)) not in TASKS:
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, TASKS))}.", param, ctx)
-        return task
 
 
 @click.command(cls=Command)
@@ -46,14 +28,14 @@ class TaskType(StringType):
 )
 @click.option(
     "--target",
-    type=click.Choice(["cpu", "portable"]),
+    type=Choice(["cpu", "portable"]),
     default="cpu",
     help="cpu is fastest in ONNX Runtime on a CPU; portable has standard ONNX operators only, for GPUs and other "
     "engines.",
 )
 @click.option(
     "--pooling",
-    type=click.Choice(["cls", "mean", "max", "last", "mean_sqrt_len_tokens", "weightedmean", "pooler"]),
+    type=Choice(["cls", "mean", "max", "last", "mean_sqrt_len_tokens", "weightedmean", "pooler"]),
     show_default="the checkpoint's",
     help="Task embed: pooling of token vectors into the vector of a text.",
 )
@@ -71,7 +53,7 @@ class TaskType(StringType):
 )
 @click.option(
     "--problem-type",
-    type=click.Choice(["single_label", "multi_label", "regression"]),
+    type=Choice(["single_label", "multi_label", "regression"]),
     show_default="the checkpoint's",
     help="Task classify: one label a text, any number of them, or numbers.",
 )
@@ -130,7 +112,7 @@ def export(
             normalize=normalize,
             dim=dim,
             problem_type=problem_type,
-            labels=None if labels is None else read_texts(labels, "labels"),
+            labels=None if labels is None else read_texts(labels, "--labels", "labels"),
             strict=strict,
             allow_pickle=allow_pickle,
             force=force,

@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from edgebert.cli.bundle_summary import as_dict, costs_of_weights, echo_report, figures_of, headline
-from edgebert.cli.formatting import echo_json, echo_table, step_progress
+from edgebert.cli.formatting import echo_json, echo_table
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option
+from edgebert.cli.param_types import Choice
+from edgebert.cli.progress import step_progress
 from edgebert.cli.text_input import read_texts
 
 # The options of --sensitivity.
@@ -38,14 +40,14 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.argument("out", type=FOLDER, required=False)
 @click.option(
     "--scheme",
-    type=click.Choice(["int8", "int4", "int8-static", "fp16"]),
+    type=Choice(["int8", "int4", "int8-static", "fp16"]),
     default="int8",
     help="Format of the weights: int8 for encoders and decoders, int4 for the smallest files, int8-static for engines "
     "with standard operators only, fp16 for GPUs.",
 )
 @click.option(
     "--granularity",
-    type=click.Choice(["block", "channel"]),
+    type=Choice(["block", "channel"]),
     show_default="block for the task generate, channel for all others",
     help="Scales per block of weights, fastest for one token at a time, or per output channel, fastest for batches and "
     "long prompts.",
@@ -54,7 +56,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--asymmetric", is_flag=True, help="Store a zero point beside the scale of each block.")
 @click.option(
     "--algorithm",
-    type=click.Choice(["rtn", "gptq"]),
+    type=Choice(["rtn", "gptq"]),
     show_default="rtn, or gptq with int4",
     help="Rounding of weights in blocks: rtn takes the nearest integer, gptq compensates rounding errors on sample "
     "texts, which takes longer.",
@@ -75,7 +77,7 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 )
 @click.option(
     "--calibration-method",
-    type=click.Choice(["min-max", "percentile", "entropy", "mse"]),
+    type=Choice(["min-max", "percentile", "entropy", "mse"]),
     show_default="min-max",
     help="Calibration method of the activation ranges of int8-static.",
 )
@@ -146,7 +148,7 @@ def quantize(
     elif out is None:
         raise click.UsageError("Missing argument 'OUT'.")
     if calibration is not None:
-        settings["calibration"] = read_texts(calibration)
+        settings["calibration"] = read_texts(calibration, "--calibration")
         if not sensitivity:
             settings["calibration_name"] = click.format_filename(calibration, shorten=True)
     if sensitivity or out is None:

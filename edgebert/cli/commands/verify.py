@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from edgebert.cli.bundle_summary import verified
-from edgebert.cli.formatting import echo_json, echo_table, step_progress
+from edgebert.cli.formatting import echo_json, echo_table
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import FOLDER, bundle_argument, json_option, pickle_option
+from edgebert.cli.progress import step_progress
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from edgebert.checkpoints import Checkpoint, open_checkpoint
 from edgebert.checkpoints.config.head_tables import HEADS
 from edgebert.checkpoints.config.model_types import MODEL_TYPES
-from edgebert.cli.commands.export import TaskType
+from edgebert.cli.param_types import TaskType
 from edgebert_runtime.errors import ConfigError
 from edgebert_runtime.task_specs import TASKS
 from tests.checkpoints.broken import message, write_task

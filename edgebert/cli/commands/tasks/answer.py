@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgebert.cli.errors import input_name, name_inputs
-from edgebert.cli.formatting import call_progress
+from edgebert.cli.batch_runner import TEXTS_AT_ONCE, reading
+from edgebert.cli.errors import input_name
+from edgebert.cli.files.rows import Fields
 from edgebert.cli.logging_options import Command
-from edgebert.cli.options import FOLDER, bundle_argument, request_options, stride_option, top_k_option
+from edgebert.cli.options import FOLDER, bundle_argument, input_options, request_options, stride_option, top_k_option
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row
 from edgebert.cli.text_input import opened, read_whole
 
 if TYPE_CHECKING:
-    from edgebert_runtime import Answerer
+    from edgebert_runtime import Answer, Answerer
     from edgebert_runtime.errors import EdgebertError
+
+QUESTION_AND_CONTEXT = Fields(("question", "context"), "edgebert answer")
 
 
 @click.command(cls=Command)
 @bundle_argument
-@click.argument("questions", nargs=-1, required=True)
+@click.argument("texts", nargs=-1, metavar="[QUESTIONS]...")
+@input_options("question and context", "questions with their contexts", "none")
 @click.option("--context", metavar="TEXT", show_default="standard input", help="The text to search.")
 @click.option(
     "--context-file", type=FOLDER, metavar="FILE", show_default="none", help="The file of the context, UTF-8."
@@ -39,7 +43,6 @@ if TYPE_CHECKING:
 )
 def answer(
     request: Request,
-    questions: tuple[str, ...],
     context: str | None,
     context_file: Path | None,
     top_k: int,
@@ -53,36 +56,45 @@ def answer(
     Example:
         edgebert answer squad/ "Who wrote it?" --context "Ada Lovelace wrote the first program."
         edgebert answer squad/ "Who wrote it?" "When?" --top-k 3 < article.txt
+        edgebert answer squad/ --input questions.jsonl --json
 
-    Prints a line for each answer, in the order of the questions, best first: number of the question from 1, score,
-    start, end and answer, with tabs between. Start and end count characters of the context from 0. With --no-answer, a
-    line with an empty answer, from 0 to 0, stands for none. A long context is read in windows.
+    Prints a line for each answer, in the order of the questions, best first: number of the question from 1 or its --id,
+    score, start, end and answer, with tabs between. Start and end count characters of the context from 0. With
+    --no-answer, a line with an empty answer, from 0 to 0, stands for none. A long context is read in windows.
+
+    With --input, each row has a question and its context: two fields, or a line with a tab between.
     """
-    context = read_context(request, context, context_file)
-    engine: Answerer = request.load()
-    name_inputs(text_name)
-    with call_progress(request.verb) as progress:
-        results = engine.answer_many(
-            [(question, context) for question in questions],
-            top_k=top_k,
-            max_answer_tokens=max_answer_tokens,
-            handle_impossible_answer=no_answer,
-            stride=stride,
-            progress=progress,
-            **request.keywords,
-        )
-    for index, answers in enumerate(results):
-        if request.as_json:
-            echo_object({"index": index, "answers": answers})
-            continue
-        for span in answers:
-            echo_row(index + 1, span.score, span.start, span.end, span.text)
+    check_options(request, context, context_file)
+    arguments = [(question, read_context(request, context, context_file)) for question in request.texts[:1]]
+    arguments += [(question, arguments[0][1]) for question in request.texts[1:]]
+    with reading(request, arguments=arguments, name_argument=text_name) as texts:
+        engine: Answerer = request.load()
+        options = {"top_k": top_k, "max_answer_tokens": max_answer_tokens, "stride": stride, **request.keywords}
+
+        def compute(questions: list[str], contexts: list[str]) -> list[list[Answer]]:
+            pairs = list(zip(questions, contexts, strict=True))
+            return engine.answer_many(pairs, handle_impossible_answer=no_answer, **options)
+
+        for row, answers in texts.each(compute, QUESTION_AND_CONTEXT, TEXTS_AT_ONCE):
+            if request.as_json:
+                echo_object(row, {"answers": answers})
+                continue
+            for span in answers:
+                echo_row(row.label, span.score, span.start, span.end, span.text)
+
+
+def check_options(request: Request, context: str | None, file: Path | None) -> None:
+    """Refuse options that exclude each other, or need each other."""
+    if context is not None and file is not None:
+        raise click.UsageError("Give --context or --context-file, not both.")
+    if not request.texts and request.file is None:
+        raise click.UsageError("Give QUESTIONS with their context, or --input.")
+    if not request.texts and (context is not None or file is not None):
+        raise click.UsageError("Give QUESTIONS beside --context or --context-file: rows of --input have their own.")
 
 
 def read_context(request: Request, context: str | None, file: Path | None) -> str:
     """Return the context: the option, its file, or standard input."""
-    if context is not None and file is not None:
-        raise click.UsageError("Give --context or --context-file, not both.")
     if context is not None:
         return context
     with opened(file, "the context", "of any length", "--context") as (stream, name):

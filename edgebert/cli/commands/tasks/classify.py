@@ -8,22 +8,27 @@ import click
 
 from edgebert.cli.batch_runner import reading
 from edgebert.cli.errors import Failure
+from edgebert.cli.files.rows import TEXT, Fields
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, request_options, texts_options, top_k_option
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_object, echo_row
-from edgebert.cli.text_input import split_pairs
 
 if TYPE_CHECKING:
     from edgebert_runtime import Classification, Classifier
 
 THRESHOLD = 0.5
+PAIR = Fields(("text", "pair"), "--pairs")
 
 
 @click.command(cls=Command)
 @bundle_argument
 @texts_options("[TEXTS]...")
-@click.option("--pairs", is_flag=True, help="Read two texts, with a tab between, from each line or argument.")
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Read two texts from each row: the fields text and pair; from a line or argument, with a tab between.",
+)
 @top_k_option(None, "Labels to print at most. A single-label bundle prints 1 by default.")
 @click.option(
     "--threshold",
@@ -49,21 +54,20 @@ def classify(request: Request, pairs: bool, top_k: int | None, threshold: float 
         engine: Classifier = request.load()
         check_options(request, engine, pairs, top_k, threshold)
 
-        def compute(part: list[str]) -> list[Classification]:
-            firsts, seconds = split_pairs(part, "--pairs") if pairs else (part, None)
+        def compute(firsts: list[str], seconds: list[str] | None = None) -> list[Classification]:
             return list(engine.stream(firsts, seconds, **request.keywords))
 
-        for index, result in texts.each(compute):
+        for row, result in texts.each(compute, PAIR if pairs else TEXT):
             if request.as_json:
                 scores = dict(zip(engine.labels, result.scores.tolist(), strict=True))
                 echo_object(
+                    row,
                     {
-                        "index": index,
                         "label": result.label,
                         "score": result.score,
                         "scores": scores,
                         "truncated": bool(result.truncated),
-                    }
+                    },
                 )
             elif engine.problem_type == "regression":
                 echo_row(*result.scores)

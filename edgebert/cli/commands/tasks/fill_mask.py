@@ -40,16 +40,16 @@ def fill_mask(request: Request, top_k: int, targets: tuple[str, ...]) -> None:
         edgebert fill-mask bert/ "Paris is the [MASK] of France."
         edgebert fill-mask bert/ "Ships [MASK] the sea." --target cross --target love
 
-    Prints a line for each filling, best first: number of the text from 1, number of the mask in it from 1, score,
-    token, and the text with this mask filled in, with tabs between. 'edgebert info' shows the mask token.
+    Prints a line for each filling, best first: number of the text from 1 or its --id, number of the mask in it from 1,
+    score, token, and the text with this mask filled in, with tabs between. 'edgebert info' shows the mask token.
     """
     with reading(request) as texts:
         engine: MaskFiller = request.load()
         options = {"top_k": top_k, "targets": targets or None, **request.keywords}
-        for index, masks in texts.each(lambda part: engine.fill(part, **options)):
+        for row, masks in texts.each(lambda part: engine.fill(part, **options)):
             if request.as_json:
-                echo_object({"index": index, "masks": masks})
+                echo_object(row, {"masks": masks})
                 continue
             for mask, fillings in enumerate(masks, 1):
                 for filling in fillings:
-                    echo_row(index + 1, mask, filling.score, filling.token, filling.text)
+                    echo_row(row.label, mask, filling.score, filling.token, filling.text)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from edgebert.cli.batch_runner import reading
-from edgebert.cli.formatting import call_progress
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, request_options, texts_options, top_k_option
+from edgebert.cli.progress import call_progress
 from edgebert.cli.request import Request
 from edgebert.cli.result_rows import echo_ranked
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @bundle_argument
 @click.argument("query")
-@texts_options("[PASSAGES]...")
+@texts_options("[PASSAGES]...", "passages")
 @top_k_option(None, "Passages to print.")
 @request_options(json_help="Write a JSON object a line: index, counted from 0, score, text, truncated.")
 def rerank(request: Request, query: str, top_k: int | None) -> None:
@@ -35,7 +35,7 @@ def rerank(request: Request, query: str, top_k: int | None) -> None:
     """
     with reading(request) as texts:
         engine: Reranker = request.load()
-        passages = texts.whole()
+        rows, passages = texts.whole()
         with call_progress(request.verb) as progress:
-            ranked = engine.rerank(query, passages.texts, top_k=top_k, progress=progress, **request.keywords)
-        echo_ranked(ranked, request.as_json)
+            ranked = engine.rerank(query, passages, top_k=top_k, progress=progress, **request.keywords)
+        echo_ranked(rows, ranked, request.as_json)

@@ -8,14 +8,16 @@ import click
 
 from edgebert.cli.batch_runner import TEXTS_AT_ONCE, reading
 from edgebert.cli.errors import Failure
+from edgebert.cli.files.rows import TEXT, Fields
 from edgebert.cli.logging_options import Command
 from edgebert.cli.options import bundle_argument, language_options, request_options, texts_options
 from edgebert.cli.request import Request
-from edgebert.cli.result_rows import echo_object, echo_row, exact
-from edgebert.cli.text_input import split_pairs
+from edgebert.cli.result_rows import echo_object, echo_row
 
 if TYPE_CHECKING:
     from edgebert_runtime import Scored
+
+SOURCE_AND_TARGET = Fields(("source", "target"), "a bundle that translates")
 
 
 @click.command(cls=Command)
@@ -49,13 +51,13 @@ def score(request: Request, languages: dict[str, str]) -> None:
             raise Failure(f"{click.format_filename(request.bundle)} translates nothing; leave out {option}")
         options: dict[str, Any] = {**languages, **request.keywords}
 
-        def compute(part: list[str]) -> list[Scored]:
-            items = zip(*split_pairs(part, "a bundle that translates"), strict=True) if pairs else part
+        def compute(firsts: list[str], targets: list[str] | None = None) -> list[Scored]:
+            items = firsts if targets is None else list(zip(firsts, targets, strict=True))
             results: list[Scored] = engine.score(items, **options)
             return results
 
-        for index, result in texts.each(compute, TEXTS_AT_ONCE):
+        for row, result in texts.each(compute, SOURCE_AND_TARGET if pairs else TEXT, TEXTS_AT_ONCE):
             if request.as_json:
-                echo_object({"index": index, **exact(result)})
+                echo_object(row, result)
             else:
                 echo_row(result.score, result.perplexity, len(result.tokens))

@@ -42,9 +42,9 @@ def tokens(request: Request, target: bool) -> None:
         def compute(part: list[str]) -> list[tuple[str, int]]:
             return list(zip(part, tokenizer.count_tokens(part, **options), strict=True))
 
-        for index, (text, count) in texts.each(compute):
+        for row, (text, count) in texts.each(compute):
             if request.as_json:
                 read = tokenizer.tokenize(text, **options)
-                echo_object({"index": index, "count": count, **vars(read)})
+                echo_object(row, {"count": count, **vars(read)})
             else:
                 echo_row(count)

@@ -1,0 +1,1 @@
+"""The formats of input and output files, and files that appear whole or not at all."""
