@@ -95,7 +95,7 @@ def decoding(bundle: Bundle) -> list[Row]:
 def echo_verification(bundle: Bundle) -> None:
     """Print the parity and the batch invariance that were measured at export."""
     figures = bundle.manifest.verification
-    rows = compared(bundle.manifest.target, figures) + tokenized(figures)
+    rows = compared(bundle.manifest.target, figures) + tokenized(figures) + beside_library(figures)
     if alone := figures.get("batch_invariance"):
         rows.append(("batches", invariance(alone)))
     echo_table(rows, title="verified against PyTorch")
@@ -120,8 +120,25 @@ def verified(figures: Mapping[str, Any]) -> list[Row]:
         rows
         + compared("reference", reference)
         + tokenized(reference)
+        + beside_library(figures)
         + [("note", note) for note in figures.get("notes", ())]
     )
+
+
+def beside_library(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the comparison of results with those of transformers or sentence-transformers."""
+    from edgebert_exporters.fidelity.figures import Figure
+
+    if (library := figures.get("library")) is None:
+        return []
+    parts = [f"{library['texts']} texts"]
+    if "identical" in library:
+        parts.append(f"{library['identical']} with the same tokens and words")
+    if "max_error" in library:
+        parts.append(f"off by {library['max_error']:.1e} of the largest number at most")
+    if "cosine" in library:
+        parts.append(f"mean cosine {Figure(library['cosine']):.4f}")
+    return [(library["library"], ", ".join(parts))]
 
 
 def tokenized(figures: Mapping[str, Any]) -> list[Row]:
@@ -155,13 +172,11 @@ def compared(label: str, figures: Mapping[str, Any]) -> list[Row]:
 def measures(report: Mapping[str, Any]) -> list[Row]:
     """Return the measured fidelity of a quantized bundle."""
     from edgebert_exporters.fidelity.figures import fidelity_rows
-    from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN
+    from edgebert_exporters.reports.conditions import unreadable
 
     rows = fidelity_rows(report["fidelity"], "float32")
-    if (share := report.get("unknown_tokens", 0)) > MAX_UNKNOWN:
-        # Figures about unknown tokens would be taken for figures about the model.
-        text = f"not known: {share:.0%} of the tokens of the sample texts are unknown to the model"
-        rows = {"fidelity": f"{text}; give texts of its own kind with --calibration"}
+    if reason := unreadable(report):
+        rows = {"fidelity": reason}
     if batches := report.get("batch_invariance"):
         rows["batches"] = invariance(batches)
     return list(rows.items())

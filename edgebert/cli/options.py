@@ -30,6 +30,12 @@ json_option: Callable[[F], F] = click.option("--json", "as_json", is_flag=True, 
 force_option: Callable[[F], F] = click.option(
     "--force", is_flag=True, help="Replace the destination; the old one stays until the new one is complete."
 )
+reference_option: Callable[[F], F] = click.option(
+    "--reference",
+    type=Choice(["transformers", "sentence-transformers"]),
+    show_default="none",
+    help="Also compare the results of texts with those of this library, which has to be installed.",
+)
 pickle_option: Callable[[F], F] = click.option(
     "--allow-pickle",
     is_flag=True,

@@ -37,7 +37,7 @@ class Step:
         seconds = time.monotonic() - self.started
         cells = []
         if self.texts is not None:
-            cells.append(f"{self.texts:,} texts")
+            cells.append(f"{self.texts:,} text{'s' * (self.texts != 1)}")
             if self.total:
                 cells.append(f"{100 * self.done // self.total}%")
         elif self.total and self.total > 1:

@@ -14,7 +14,7 @@ from edgebert import __version__
 from edgebert_exporters.fidelity.comparison import compare
 from edgebert_exporters.fidelity.token_bytes import token_bytes
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
-from edgebert_exporters.inference.sample_texts import sample_rows
+from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN, sample_rows, unknown_share
 from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.reports.conditions import BUILT_IN_TEXTS
 from edgebert_runtime.benchmark import milliseconds_in_turns, timed_calls
@@ -169,8 +169,10 @@ def measure_fidelity(
     ids = ids if texts is not None else ids[1::2]  # the others calibrate
     samples = base.samples(ids)
     counts = token_bytes(base.bundle) if base.kind.scores_samples else None
+    share = unknown_share(base.bundle, texts)
+    unreadable = f"{share:.0%} of the tokens of the texts are unknown to the model" if share > MAX_UNKNOWN else ""
     for done, (side, row) in enumerate(zip(others, rows[1:], strict=True), start=1):
-        if reason := difference(base, side, texts):
+        if reason := unreadable or difference(base, side, texts):
             left_out.append({"bundle": row["name"], "figures": "fidelity", "reason": reason})
         else:
             row["fidelity"], _ = compare(base, side, samples, counts)

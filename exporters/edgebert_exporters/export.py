@@ -21,6 +21,8 @@ from edgebert_exporters.progress import Progress, report_notes, silent
 from edgebert_exporters.verification.batch_invariance import batch_invariance
 from edgebert_exporters.verification.checks import check_reference
 from edgebert_exporters.verification.golden_sample import golden_sample
+from edgebert_exporters.verification.library_results import compare_with_library
+from edgebert_exporters.verification.reference_library import check_library
 from edgebert_exporters.verification.tokenizer_parity import check_tokenizers
 from edgebert_runtime.bundle.manifest import Limits, Manifest, Weights
 from edgebert_runtime.bundle.reader import Bundle
@@ -40,6 +42,7 @@ from edgebert_runtime.task_specs import canonical_task
     labels=arguments.texts,
     allow_pickle=arguments.flag,
     strict=arguments.flag,
+    reference=arguments.text,
     force=arguments.flag,
     progress=arguments.function,
 )
@@ -56,6 +59,7 @@ def export_checkpoint(
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
     strict: bool = False,
+    reference: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Bundle:
@@ -67,8 +71,9 @@ def export_checkpoint(
     ``regression``); for ``classify`` and ``tag`` the ``labels``. ``allow_pickle`` reads weights from pickles, of
     tensors only, where there is no safetensors file. A difference from transformers or sentence-transformers on the
     same folder is a :class:`~edgebert_runtime.errors.ReferenceWarning` and a line of ``manifest.notes``; with
-    ``strict`` it is an error. The bundle appears only after the real engine has given what
-    the PyTorch reference gives on every batch of the grid.
+    ``strict`` it is an error. The bundle appears only after the real engine has given what the PyTorch reference gives
+    on every batch of the grid. With ``reference``, ``transformers`` or ``sentence-transformers``, texts also go through
+    that library, and its results have to be the bundle's.
 
     Raises:
         ExportError: if an option is unknown or does not belong to the task, the graph cannot be made, the bundle
@@ -85,12 +90,16 @@ def export_checkpoint(
     if task is not None:
         task = canonical_task(task)
         check_options(task, options)
+    if reference is not None:
+        check_library(reference, task)
     with staged(bundle, force=force) as folder:
         progress("read checkpoint", 0, 1)
         opened = open_checkpoint(
             checkpoint, task=task, allow_pickle=allow_pickle, problem_type=problem_type, labels=labels
         )
         check_options(opened.task, options)
+        if reference is not None:
+            check_library(reference, opened.task)
         if strict and opened.notes:
             raise differs(opened)
         model = prepare(opened, pooling, normalize, target, dim)
@@ -98,6 +107,8 @@ def export_checkpoint(
         report_notes(opened.notes)
         written = write_bundle(folder, opened, model, target, progress)
         verification = check_tokenizers(written, opened.references) | verify_export(written, model, progress)
+        if reference is not None:
+            verification["library"] = compare_with_library(folder, opened.path, reference, progress)
         manifest = dataclasses.replace(written.manifest, verification=verification)
         write_manifest(folder, manifest)
     return Bundle(Path(bundle), Manifest.from_json(manifest.to_json()))

@@ -14,15 +14,18 @@ from edgebert_exporters.inference.opened_bundle import OpenedBundle
 from edgebert_exporters.progress import Progress, silent
 from edgebert_exporters.verification.checks import batches_of, check_reference
 from edgebert_exporters.verification.golden_sample import check_golden
+from edgebert_exporters.verification.library_results import compare_with_library
 from edgebert_exporters.verification.parity import TOLERANCE, check_rows_alone
+from edgebert_exporters.verification.reference_library import check_library
 from edgebert_runtime.bundle.reader import Bundle
-from edgebert_runtime.errors import ParityError
+from edgebert_runtime.errors import ExportError, ParityError
 from edgebert_runtime.task_specs import TASKS
 
 
 @arguments.typed(
     bundle=arguments.path,
     checkpoint=arguments.path,
+    reference=arguments.text,
     allow_pickle=arguments.flag,
     progress=arguments.function,
 )
@@ -30,6 +33,7 @@ def verify_bundle(
     bundle: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | None = None,
     *,
+    reference: str | None = None,
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -38,17 +42,23 @@ def verify_bundle(
     Files, signatures, operators, tokenizer and the golden sample are checked always; a float32 bundle must also
     give each row of the grid what the row alone gives. With the checkpoint, the whole grid is compared with the
     PyTorch reference: a float32 bundle within :data:`TOLERANCE`, a quantized one within the fidelity that its
-    report promises. ``allow_pickle`` is for the checkpoint, as in an export.
+    report promises; with ``reference``, ``transformers`` or ``sentence-transformers``, so are the results of texts with
+    those of that library. ``allow_pickle`` is for the checkpoint, as in an export.
 
     Raises:
         BundleError: if the bundle is damaged.
         CheckpointError: if the checkpoint is incomplete or damaged.
+        ExportError: if ``reference`` is unknown or not installed, or there is no checkpoint for it.
         IntegrityError: if it does not compute what it computed when it was made.
         ParityError: if it does not compute what the reference computes.
     """
     progress = progress or silent
     checked = Bundle.open(bundle)
     manifest = checked.manifest
+    if reference is not None:
+        check_library(reference, manifest.task)
+        if checkpoint is None:
+            raise ExportError("needs a checkpoint to open", option="reference", value=reference)
     exact = manifest.weights.scheme == "fp32"
     # A row of a quantized model depends on its batch, and is not alone beside a twin.
     opened = OpenedBundle(checked, with_swapped_beams=exact)
@@ -63,6 +73,8 @@ def verify_bundle(
         figures["notes"] = list(manifest.notes)
     if checkpoint is not None:
         figures["reference"] = compare_with_checkpoint(opened, Path(checkpoint), batches, allow_pickle, progress)
+    if checkpoint is not None and reference is not None:
+        figures["library"] = compare_with_library(checked.path, Path(checkpoint), reference, progress)
     return figures
 
 

@@ -49,7 +49,7 @@ def test_export_hands_its_options_on(
 ) -> None:
     called_with = watch(monkeypatch, "export_checkpoint", fp32_bundle)
     assert run("export", "c", "b").exit_code == 0
-    names = ("task", "pooling", "normalize", "dim", "problem_type", "labels")
+    names = ("task", "pooling", "normalize", "dim", "problem_type", "labels", "reference")
     plain = {**dict.fromkeys(names), "target": "cpu", "strict": False, "allow_pickle": False, "force": False}
     assert called_with == {"args": (Path("c"), Path("b")), **plain}
     (tmp_path / "names.txt").write_text("good news\nbad news\n")

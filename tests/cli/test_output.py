@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edgebert.cli import formatting as output
 from edgebert.cli import progress as progress_output
+from tests.support.patience import PATIENCE
 
 
 class Terminal(io.StringIO):
@@ -115,3 +119,19 @@ def test_no_bar_where_nobody_watches(watch: Callable[[], Terminal], monkeypatch:
     with progress_output.count_progress(4, shown=True, label="embed") as advance:
         advance(1, 1)
     assert terminal.getvalue() == ""
+
+
+def test_lines_of_progress_where_there_is_no_terminal(start: Any) -> None:
+    process = start("embed", "b", env={**os.environ, "PROGRESS_INTERVAL": "0.05"})
+    process.stdin.write(b"a\n" * 3)
+    process.stdin.flush()
+    first = process.stderr.readline().decode()
+    _, rest = process.communicate(b"b\n", timeout=PATIENCE)
+    assert re.fullmatch(r"edgebert: embed: \d texts?, [\d.]+/s, after 0:\d\d\n", first)
+    assert re.fullmatch(r"edgebert: embed: 4 texts, .*\n", rest.decode().splitlines(keepends=True)[-1])
+
+
+def test_quiet_shows_no_progress(start: Any) -> None:
+    process = start("-q", "embed", "b", env={**os.environ, "PROGRESS_INTERVAL": "0.01"})
+    _, errors = process.communicate(b"a\n" * 5000, timeout=PATIENCE)
+    assert errors == b""

@@ -12,7 +12,7 @@ import pytest
 
 import edgebert_runtime
 from edgebert_runtime import ENGINES, Embedder, Generator, Tagger, Translator
-from edgebert_runtime.errors import BundleError, EdgebertError
+from edgebert_runtime.errors import BundleError, EdgebertError, InputError
 from edgebert_runtime.session import batch_executor
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -79,3 +79,10 @@ CALLS_OF: dict[str, Callable[..., Any]] = {
     "generate": lambda engine, **options: engine.generate(["a", "the cat"], max_new_tokens=3, **options),
     "translate": lambda engine, **options: engine.translate(["a", "the cat"], max_new_tokens=3, **options),
 }
+
+
+@pytest.mark.parametrize("kind", [Embedder, Generator])
+def test_a_folder_is_no_bundle(kind: type[Any], fp32_bundle: Path) -> None:
+    for folder in (fp32_bundle, str(fp32_bundle)):
+        with pytest.raises(InputError, match=rf"{kind.__name__}\(.*takes an opened Bundle; write {kind.__name__}.load"):
+            kind(folder)

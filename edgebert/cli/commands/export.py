@@ -9,7 +9,7 @@ import click
 from edgebert.cli.bundle_summary import as_dict, echo_verification, headline, settings
 from edgebert.cli.formatting import echo_json, echo_table
 from edgebert.cli.logging_options import Command
-from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option, pickle_option
+from edgebert.cli.options import FOLDER, bundle_argument, force_option, json_option, pickle_option, reference_option
 from edgebert.cli.param_types import Choice, TaskType
 from edgebert.cli.progress import step_progress
 from edgebert.cli.text_input import read_texts
@@ -70,6 +70,7 @@ from edgebert.cli.text_input import read_texts
     help="Fail if the bundle is known to give another result than transformers or sentence-transformers; otherwise "
     "each difference is a warning.",
 )
+@reference_option
 @pickle_option
 @force_option
 @json_option
@@ -84,6 +85,7 @@ def export(
     problem_type: str | None,
     labels: Path | None,
     strict: bool,
+    reference: str | None,
     allow_pickle: bool,
     force: bool,
     as_json: bool,
@@ -114,6 +116,7 @@ def export(
             problem_type=problem_type,
             labels=None if labels is None else read_texts(labels, "--labels", "labels"),
             strict=strict,
+            reference=reference,
             allow_pickle=allow_pickle,
             force=force,
             progress=progress,

@@ -52,7 +52,13 @@ def as_share(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     help="Scales per block of weights, fastest for one token at a time, or per output channel, fastest for batches and "
     "long prompts.",
 )
-@click.option("--block-size", type=int, show_default="128, or 64 with int4", help="Weights per scale, such as 64.")
+@click.option(
+    "--block-size",
+    type=Choice(["16", "32", "64", "128", "256"]),
+    callback=lambda context, option, value: None if value is None else int(value),
+    show_default="128, or 64 with int4",
+    help="Weights per scale.",
+)
 @click.option("--asymmetric", is_flag=True, help="Store a zero point beside the scale of each block.")
 @click.option(
     "--algorithm",

@@ -39,7 +39,8 @@ def csv_windows(stream: BinaryIO, source: str, errors: EncodingErrors, delimiter
         place, cells = next_row(reader, source)
         if cells:
             if len(cells) != len(header):
-                raise Failure(f"line {place} of {source} has {len(cells)} cells, the header has {len(header)}")
+                count = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+                raise Failure(f"line {place} of {source} has {count}, the header has {len(header)}")
             records.append(dict(zip(header, cells, strict=True)))
             places.append(place)
         if cells is None or lines.are_read():

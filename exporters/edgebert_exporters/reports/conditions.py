@@ -8,6 +8,7 @@ from typing import Any
 
 from edgebert import __version__
 from edgebert_exporters.inference.opened_bundle import OpenedBundle
+from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN
 from edgebert_runtime.session.conditions import measurement_conditions
 
 Row = tuple[str, str]
@@ -69,3 +70,14 @@ def options_in_words(options: Mapping[str, Any]) -> str:
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [option] if item is True else [option, shlex.quote(str(item))]
     return " ".join(words)
+
+
+def unreadable(report: Mapping[str, Any]) -> str:
+    """Return why fidelity is not known, with a remedy; nothing where the model reads the sample texts.
+
+    Figures about unknown tokens would be taken for figures about the model.
+    """
+    if (share := report.get("unknown_tokens", 0)) <= MAX_UNKNOWN:
+        return ""
+    text = f"not known: {share:.0%} of the tokens of the sample texts are unknown to the model"
+    return f"{text}; give texts of its own kind with --calibration"

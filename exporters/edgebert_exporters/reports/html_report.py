@@ -9,7 +9,7 @@ from typing import Any
 
 from edgebert_exporters.fidelity.comparison import headline_metric
 from edgebert_exporters.fidelity.figures import Figure, told_apart
-from edgebert_exporters.reports.conditions import condition_rows
+from edgebert_exporters.reports.conditions import condition_rows, unreadable
 from edgebert_exporters.reports.html_page import (
     Row,
     cards,
@@ -49,7 +49,8 @@ def page(bundle: Bundle, figures: Sequence[Row]) -> str:
     manifest, report = bundle.manifest, bundle.manifest.report
     name = bundle.path.resolve().name
     lead = f"{manifest.weights.scheme} for {manifest.task}, {manifest.family}: quantized against float32"
-    notes = [*manifest.notes, *([slower] if (slower := advice(report)) else [])]
+    reason = unreadable(report)
+    notes = [*manifest.notes, *([f"fidelity is {reason}"] if reason else []), *filter(None, (advice(report),))]
     skipped = manifest.weights.skipped.items()
     parts = [
         heading(name, lead),
@@ -94,12 +95,10 @@ def main_figures(report: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"{sizes['after'] / sizes['before']:.0%} of {megabytes(sizes['before'])}",
         ),
         ("Speed", f"{Figure(statistics.median(times)):.2f} x", f"that of float32, {limit}"),
-        (
-            "Fidelity",
-            told_apart(value, least, 0, 1),
-            f"{figure} to float32, {judged('at least', least, value >= least)}",
-        ),
     ]
+    if not unreadable(report):
+        text = f"{figure} to float32, {judged('at least', least, value >= least)}"
+        figures.append(("Fidelity", told_apart(value, least, 0, 1), text))
     if batches := report.get("batch_invariance"):
         same = f"{batches['identical']} of {batches['rows']}"
         figures.append(("Batch invariance", same, "rows are the same alone and in a batch, bit for bit"))
@@ -114,7 +113,10 @@ def judged(how: str, limit: float, passed: bool) -> str:
 def drawings(report: dict[str, Any]) -> dict[str, list[str]]:
     """Return the drawings of each part of the report, by the title of the part."""
     return {
-        "Size and fidelity": [weights_chart(report), *cosine_histogram(report["fidelity"])],
+        "Size and fidelity": [
+            weights_chart(report),
+            *([] if unreadable(report) else cosine_histogram(report["fidelity"])),
+        ],
         "Speed": [speed_chart(row) for row in report["speed"]],
         "Labelled examples": [metric_chart(*item) for item in report.get("evaluation", {}).get("figures", {}).items()],
         "Sensitivity": list(sensitivity_charts(report.get("sensitivity", []))),

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from edgebert_runtime.bundle.reader import Bundle, Verify, opening
-from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError
+from edgebert_runtime.errors import BundleError, DeviceError, EdgebertError, InputError
 from edgebert_runtime.session.session import ClosedSession, Runnable, fork_error, open_session, preload_imports
 from edgebert_runtime.tasks.activations import ACTIVATIONS, Activation
 from edgebert_runtime.tasks.base.bundle_tokenizers import load_tokenizers
@@ -118,6 +118,9 @@ class Engine:
         Raises:
             BundleError: saying what does not fit.
         """
+        if not isinstance(bundle, Bundle):
+            name = type(self).__name__
+            raise InputError(f"{name}({bundle!r:.60}) takes an opened Bundle; write {name}.load({bundle!r:.60})")
         manifest, limits = bundle.manifest, bundle.manifest.limits
         if manifest.task not in self.tasks:
             raise BundleError(f"{bundle.path} is a bundle of task {manifest.task!r}, not of {' or '.join(self.tasks)}")
