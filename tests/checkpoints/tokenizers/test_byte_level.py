@@ -188,7 +188,10 @@ FAULTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("vocab.json lacks the special tokens <pad>, </s>, <unk>",),
     ),
     "a line of one token": ({"merges.txt": "#version: 0.2\na b\nab\n"}, ("merges.txt: line 3 is 'ab' and not two",)),
-    "a line of three": ({"merges.txt": "a b c"}, ("merges.txt: line 1 is 'a b c' and not two tokens; download",)),
+    "a line of three": (
+        {"merges.txt": "a b c"},
+        ("merges.txt: line 1 is 'a b c' and not two tokens; save or download",),
+    ),
     "other merges": ({"merges.txt": "zzz yyy"}, ("merges.txt does not fit vocab.json", "use the files")),
     "other class": (
         {"tokenizer_config.json": '{"tokenizer_class": "DebertaTokenizer"}'},

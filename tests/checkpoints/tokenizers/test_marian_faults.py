@@ -39,9 +39,9 @@ def setting(**changed: Any) -> Change:
 
 
 FAULTS: dict[str, tuple[Change, str]] = {
-    "no source": (remove("source.spm"), r"^source\.spm is missing; download"),
-    "no target": (remove("target.spm"), r"^target\.spm is missing; download"),
-    "no vocabulary": (remove("vocab.json"), r"^vocab\.json is missing; download"),
+    "no source": (remove("source.spm"), r"^source\.spm is missing; save or download"),
+    "no target": (remove("target.spm"), r"^target\.spm is missing; save or download"),
+    "no vocabulary": (remove("vocab.json"), r"^vocab\.json is missing; save or download"),
     "no other vocabulary": (setting(separate_vocabs=True), r"^target_vocab\.json is missing"),
     "class": (setting(tokenizer_class="T5Tokenizer"), r"'T5Tokenizer' cannot be built from source\.spm"),
     "sampling": (setting(sp_model_kwargs={"enable_sampling": True}), r"sp_model_kwargs=.* is not followed"),

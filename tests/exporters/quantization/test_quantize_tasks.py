@@ -150,6 +150,7 @@ def test_an_untied_decoder_is_a_linear_layer(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", task="fill-mask", vocab_size=VOCAB, settings=settings)
     weights = load_file(source / "model.safetensors")
     weights["cls.predictions.decoder.weight"] = torch.randn(VOCAB, CONFIG["hidden_size"])
+    weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"].clone()
     save_file(weights, source / "model.safetensors")
     before = export_checkpoint(source, tmp_path / "fp32")
     after = quantize_bundle(before.path, tmp_path / "int8")

@@ -99,7 +99,7 @@ def test_a_bad_line_is_named(task: str, row: object, message: str, manifest_of: 
     [
         (b'{"text": "a", "label": "x"}\n{"text": \n', "line 2 of .*: not JSON"),
         (b"[" * 100_000, "line 1 of .*: not JSON"),
-        (b'{"text": "a", "other": "b", "score": NaN}', "line 1 of .*: score is nan, not a number"),
+        (b'{"text": "a", "other": "b", "score": NaN}', "line 1 of .*: not JSON .the key 'score' is NaN"),
         (
             b'{"text": "a", "label": "x"}\n{"text": "a", "other": "b", "score": 1}',
             "those of the first example text, label",

@@ -130,7 +130,8 @@ def test_allowed_tokens_equal_those_of_transformers(beams: int) -> None:
             "repetition_penalty": 1.2 if number % 2 else 1.0,
         }
         results = [[list(h.tokens) for h in hypotheses] for hypotheses in run("gpt2", model, rows, options)]
-        assert results == [[tokens for tokens, _, _ in theirs] for theirs in reference(model, rows, options)]
+        expected = generate(model, rows, **options)  # in one batch, whose numbers the function gets; none is padded
+        assert results == [[tokens for tokens, score, _ in theirs if score > -1e6] for theirs in expected]
 
 
 WARPED: tuple[dict[str, Any], ...] = (

@@ -49,7 +49,7 @@ def test_bad_texts_are_named(tagger: Tagger, texts: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"aggregation": "average"}, "aggregation='average' is not one of simple, none, first, max"),
+        ({"aggregation": "mean"}, "aggregation='mean' is not one of simple, none, first, max, average"),
         ({"aggregation": None}, "aggregation=None"),
         ({"stride": -1}, "stride=-1 is not between 0 and 29"),
         ({"stride": 30}, "stride=30 is not between 0 and 29"),
