@@ -41,10 +41,12 @@ $(VENV)/.pip: constraints.txt
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.pip pyproject.toml
+	@echo "Installing edgebert with ONNX Runtime and torch, which is the largest (about 200 MB) ..."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[cpu,export]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
+	@echo "Installing the tools of development ..."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
 	@touch $@
 

@@ -132,7 +132,7 @@ def test_the_metadata_says_what_users_need(wheel: Path) -> None:
     metadata = Parser().parsestr(text)
     assert (metadata["Name"], metadata["Version"]) == ("edgebert", edgebert.__version__)
     assert (metadata["Requires-Python"], metadata["License-Expression"]) == (">=3.10", "Apache-2.0")
-    assert metadata.get_all("Provides-Extra") == ["cpu", "cuda", "export"]
+    assert metadata.get_all("Provides-Extra") == ["cpu", "cuda", "export", "parquet"]
     plain = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert sorted(line.partition(">=")[0] for line in plain) == ["click", "numpy", "tokenizers"]
 

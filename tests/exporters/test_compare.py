@@ -20,7 +20,10 @@ from edgebert_runtime import Bundle, Embedder
 from edgebert_runtime.errors import EdgebertError, InputError
 from edgebert_runtime.fresh_process import memory_bytes, start_seconds
 
-TEXTS = [f"the cat sat on mat {number}" for number in range(9)]
+TEXTS = [
+    f"the cat sat on {rest}"
+    for rest in "a mat, the farm, a ship, the moon, and ran, a dog, rain, mail, school".split(", ")
+]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +131,16 @@ def test_targets_of_one_model_agree(task: str, task_bundle: Callable[..., Path])
     compare.measure_fidelity(sides, rows, TEXTS, left_out, lambda *_: None)
     assert left_out == []
     assert rows[1]["fidelity"]["cosine_min"] > 0.99999
+
+
+def test_no_fidelity_on_texts_that_the_model_cannot_read(fp32_bundle: Path) -> None:
+    sides = [OpenedBundle.open(fp32_bundle)] * 2
+    rows: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
+    left_out: list[dict[str, str]] = []
+    compare.measure_fidelity(sides, rows, ["ΑΒΓ ΔΕΖ"] * 9, left_out, lambda *_: None)
+    reason = "100% of the tokens of the texts are unknown to the model"
+    assert left_out == [{"bundle": "b", "figures": "fidelity", "reason": reason}]
+    assert rows[1] == {"name": "b"}
 
 
 def test_names_tell_bundles_apart(fp32_bundle: Path, int8_bundle: Path) -> None:
