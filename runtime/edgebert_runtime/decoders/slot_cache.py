@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,11 +153,11 @@ class SlotCache:
         self.mark_written(slot, 0, length)
 
 
-class BoundSlots:
+class BoundSlots(NamedTuple):
     """A step over some slots: its binding, and the arrays that it writes."""
 
-    def __init__(self, binding: Binding | CopyBinding, outputs: Outputs) -> None:
-        self.binding, self.outputs = binding, outputs
+    binding: Binding | CopyBinding
+    outputs: Outputs
 
 
 def chunk_size(left: int, most: int) -> int:

@@ -8,7 +8,7 @@
     scheduler.py        requests.py               continuous batching: rows join and leave between steps
     slots.py            prefix_cache.py           places in the KV cache; keys and values that prompts share
     fair_queue.py       throughput.py             the order of what waits, and how long it will
-    refusals.py                                   the errors of what cannot wait
+    worker.py                                     the queue that both of them step through
 """
 
 from __future__ import annotations

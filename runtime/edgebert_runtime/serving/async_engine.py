@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgebert_runtime.errors import EdgebertError
 from edgebert_runtime.serving.async_model import AsyncModel
-from edgebert_runtime.serving.batcher import Batcher, Flow
+from edgebert_runtime.serving.batcher import Batcher, BatcherOptions, Flow
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 EngineT = TypeVar("EngineT", bound=BatchEngine[Any, Any, Any, Any])
 T = TypeVar("T")
@@ -35,7 +37,7 @@ class AsyncEngine(AsyncModel, Generic[EngineT]):
         InputError: naming the option that cannot be used.
     """
 
-    def __init__(self, engine: EngineT, **options: Any) -> None:
+    def __init__(self, engine: EngineT, **options: Unpack[BatcherOptions]) -> None:
         self.engine = engine
         self.batcher = Batcher(engine, **options)
         self.pool = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="edgebert-call")
@@ -54,8 +56,7 @@ class AsyncEngine(AsyncModel, Generic[EngineT]):
         self.wake()
         if self.closing:
             raise EdgebertError(f"this {type(self).__name__} is closed; no more calls are taken")
-        deadline = math.inf if timeout is None else self.batcher.clock() + timeout
-        flow = Flow(self.batcher, self.wake, deadline)
+        flow = Flow(self.batcher, self.wake, self.batcher.deadline(timeout))
         task = asyncio.get_running_loop().run_in_executor(self.pool, call, self.engine.with_batcher(flow))
         try:
             return await task

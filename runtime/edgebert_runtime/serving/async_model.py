@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgebert_runtime.errors import EdgebertError
-from edgebert_runtime.serving.model_thread import ModelThread, Worker
+from edgebert_runtime.serving.model_thread import ModelThread
+from edgebert_runtime.serving.worker import Worker
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,7 +22,7 @@ class AsyncModel:
     between two steps.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker[Any]) -> None:
         self.worker = worker
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: ModelThread | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgebert_runtime.generation import Step
 from edgebert_runtime.inputs.validation import Item
 from edgebert_runtime.serving.async_model import AsyncModel
-from edgebert_runtime.serving.scheduler import Scheduler
+from edgebert_runtime.serving.scheduler import Scheduler, SchedulerOptions
 from edgebert_runtime.tasks.base.text_engine import Generation, check_stream
 from edgebert_runtime.tasks.generator import Generator
 
@@ -40,7 +41,7 @@ class AsyncTextGenerator(AsyncModel):
         BundleError: if the bundle keeps no KV cache in place.
     """
 
-    def __init__(self, engine: Generator, **options: Any) -> None:
+    def __init__(self, engine: Generator, **options: Unpack[SchedulerOptions]) -> None:
         self.scheduler = Scheduler(engine, **options)
         self.deliveries: list[Delivery] = []
         super().__init__(self.scheduler)
@@ -100,7 +101,8 @@ class AsyncTextGenerator(AsyncModel):
         """Hand the pieces of a step to the event loop, all in one call."""
         if self.deliveries and self.loop is not None:
             deliveries, self.deliveries = self.deliveries, []
-            self.loop.call_soon_threadsafe(put_all, deliveries)
+            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody who waits
+                self.loop.call_soon_threadsafe(put_all, deliveries)
 
 
 def put_all(deliveries: list[Delivery]) -> None:

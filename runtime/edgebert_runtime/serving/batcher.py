@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
-from edgebert_runtime.errors import EdgebertError, LimitError
+from edgebert_runtime.errors import LimitError
 from edgebert_runtime.inputs.validation import check_whole
-from edgebert_runtime.serving.fair_queue import FairQueue
-from edgebert_runtime.serving.refusals import draining, past_deadline, queue_full
-from edgebert_runtime.serving.throughput import Throughput
+from edgebert_runtime.serving.worker import Worker
 from edgebert_runtime.tasks.base.batch_pipeline import BatchEngine, Floats
 from edgebert_runtime.tasks.base.model_inputs import ModelInput
+from edgebert_runtime.tasks.base.text_options import MAX_BATCH_TOKENS
 
 Receive = Callable[[int, tuple[Floats, ...]], None]
 # Lengths in a batch differ by a quarter at most: padding costs time, and int8 kernels gain little from more rows.
@@ -52,11 +50,19 @@ class BatcherStats:
     tokens_per_second: float
 
 
-class Batcher:
+class BatcherOptions(TypedDict, total=False):
+    """The options of :class:`Batcher` by keyword."""
+
+    max_batch_tokens: int | None
+    max_queued_tokens: int | None
+    clock: Callable[[], float]
+
+
+class Batcher(Worker[WaitingRow]):
     """Runs rows of many calls of a :class:`BatchEngine` in common batches.
 
     The row that waits longest by the fair order leads a batch; rows of like length join it. Nothing waits for a batch
-    to fill: one forms while the one before runs. One thread calls :meth:`step`; any thread submits.
+    to fill: one forms while the one before runs. Any thread submits; one calls :meth:`step`, see :class:`Worker`.
 
     Args:
         engine: The engine whose rows these are.
@@ -73,17 +79,12 @@ class Batcher:
         max_queued_tokens: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(max_queued_tokens, clock)
         self.engine = engine
-        default = engine._executor.batch_tokens
-        self.max_batch_tokens = check_whole("max_batch_tokens", max_batch_tokens or default, 1, 1 << 24)
-        self.max_queued_tokens = max_queued_tokens
-        self.clock = clock
-        self.queue: FairQueue[WaitingRow] = FairQueue(clock)
-        self.lock = threading.Lock()  # of the queue
-        self.stepping = threading.Lock()
-        self.throughput = Throughput()
+        if max_batch_tokens is None:
+            max_batch_tokens = engine._executor.batch_tokens
+        self.max_batch_tokens = check_whole("max_batch_tokens", max_batch_tokens, 1, MAX_BATCH_TOKENS)
         self.batches = self.rows = 0
-        self.draining = False
 
     def submit(
         self, rows: Sequence[ModelInput], receive: Receive, flow: Hashable, deadline: float = math.inf
@@ -95,57 +96,21 @@ class Batcher:
             QueueFullError: if too many tokens wait already.
         """
         waiting = [WaitingRow(row, number, receive, Future(), deadline) for number, row in enumerate(rows)]
-        tokens = sum(row.length for row in waiting)
-        with self.lock:
-            if self.draining:
-                raise draining()
-            self.check_room(tokens)
-            pace = self.throughput.seconds(1)
-            for row in waiting:
-                self.queue.push(row, row.length, flow, pace)
+        tokens = [row.length for row in waiting]
+        if self.max_queued_tokens is not None and sum(tokens) > self.max_queued_tokens:
+            raise LimitError(
+                f"have {sum(tokens)} tokens together, the limit is {self.max_queued_tokens}", item="the texts"
+            )
+        self.push(waiting, tokens, flow)
         return [row.future for row in waiting]
 
-    def check_room(self, tokens: int) -> None:
-        """Refuse more tokens than may wait.
-
-        Raises:
-            LimitError: if they never can.
-            QueueFullError: if they cannot now.
-        """
-        if self.max_queued_tokens is None:
-            return
-        if tokens > self.max_queued_tokens:
-            raise LimitError(f"have {tokens} tokens together, the limit is {self.max_queued_tokens}", item="the texts")
-        if self.queue.tokens + tokens > self.max_queued_tokens:
-            raise queue_full(self.queue.tokens, self.max_queued_tokens, self.throughput)
-
-    def step(self) -> bool:
-        """Run one batch, and return whether rows are left.
-
-        Raises:
-            EdgebertError: if another thread is in it.
-        """
-        if not self.stepping.acquire(blocking=False):
-            raise EdgebertError("two threads step the same batcher; only one may")
-        try:
-            self.sweep()
-            batch = self.next_batch()
-            if batch:
-                begin = time.perf_counter()
-                self.run(batch)
-                self.throughput.add(sum(row.length for row in batch), time.perf_counter() - begin)
-            return len(self.queue) > 0
-        finally:
-            self.stepping.release()
-
-    def sweep(self) -> None:
-        """Drop rows that were cancelled, or whose time is over."""
-        now = self.clock()
-        with self.lock:
-            over = self.queue.take(lambda row: row.future.cancelled() or row.deadline <= now)
-        for row in over:
-            if row.future.set_running_or_notify_cancel():
-                row.future.set_exception(past_deadline())
+    def run_step(self) -> bool:
+        """Run one batch, and return whether rows are left."""
+        if batch := self.next_batch():
+            begin = time.perf_counter()
+            self.run(batch)
+            self.throughput.add(sum(row.length for row in batch), time.perf_counter() - begin)
+        return len(self.queue) > 0
 
     def next_batch(self) -> list[WaitingRow]:
         """Take the first row, and rows of like length after it, as many as a batch may have."""
@@ -167,7 +132,7 @@ class Batcher:
     def run(self, batch: list[WaitingRow]) -> None:
         """Run rows as one batch. If that fails, run each alone, so that it fails alone."""
         try:
-            outputs = self.engine.run_rows(self.engine._session, [row.row for row in batch])
+            outputs = self.engine.run_rows([row.row for row in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0].future.set_exception(error)
@@ -185,20 +150,6 @@ class Batcher:
             else:
                 row.future.set_result(None)
 
-    def drain(self) -> None:
-        """Take no more rows; :meth:`step` until it returns False runs those that were taken."""
-        with self.lock:
-            self.draining = True
-
-    def close(self, error: EdgebertError | None = None) -> None:
-        """Take no more rows, and fail all that wait."""
-        self.drain()
-        with self.stepping, self.lock:
-            waiting = self.queue.take(lambda row: True)
-        for row in waiting:
-            if row.future.set_running_or_notify_cancel():
-                row.future.set_exception(error or EdgebertError("the batcher was closed before the text was run"))
-
     def stats(self) -> BatcherStats:
         """Return the figures of this moment."""
         return BatcherStats(
@@ -210,7 +161,7 @@ class Batcher:
 class Flow:
     """A :class:`~edgebert_runtime.tasks.base.batch_pipeline.RowBatcher` for one call.
 
-    ``futures`` are those of the rows that it queued last, so that they can be cancelled.
+    ``futures`` are those of the rows that are not computed, so that they can be cancelled.
     """
 
     batcher: Batcher
@@ -222,7 +173,7 @@ class Flow:
     def submit(self, rows: Sequence[ModelInput], receive: Receive) -> list[Future[None]]:
         """Queue rows of the call."""
         futures = self.batcher.submit(rows, receive, self, self.deadline)
-        self.futures = futures
+        self.futures = [*(future for future in self.futures if not future.done()), *futures]
         if self.cancelled:
             self.cancel()
         self.wake()

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
-from edgebert_runtime.errors import EdgebertError
-
-
-class Worker(Protocol):
-    """Requests of one model, computed a step at a time."""
-
-    def step(self) -> bool:
-        """Compute a step, and return whether work is left."""
-
-    def drain(self) -> None:
-        """Take no more requests."""
-
-    def close(self, error: EdgebertError | None = None) -> None:
-        """Fail all requests that are not finished."""
+from edgebert_runtime.serving.worker import Worker
 
 
 class ModelThread:
     """Steps a worker while it has work, and sleeps otherwise.
 
-    ``after_step`` is called on the thread after each step. A bug in a step fails the requests that it touched, and the
-    thread lives on.
+    ``after_step`` is called on the thread after each step. A step that raises fails all requests that are not finished,
+    and the thread lives on.
     """
 
-    def __init__(self, worker: Worker, after_step: Callable[[], None]) -> None:
+    def __init__(self, worker: Worker[Any], after_step: Callable[[], None]) -> None:
         self.worker = worker
         self.after_step = after_step
         self.condition = threading.Condition()
@@ -56,10 +43,19 @@ class ModelThread:
             with self.condition:
                 self.condition.wait_for(lambda: self.awake or self.stopping)
                 self.awake = False
-            while not self.at_once and self.worker.step():
-                self.after_step()
-            self.after_step()
+            while not self.at_once and self.step():
+                pass
             if self.stopping:
                 break
         self.worker.close()
         self.after_step()
+
+    def step(self) -> bool:
+        """Compute a step, and return whether work is left."""
+        try:
+            return self.worker.step()
+        except Exception as error:
+            self.worker.abort(error)
+            return False
+        finally:
+            self.after_step()

@@ -70,9 +70,3 @@ def resolve(request: ActiveRequest, generations: list[Generation]) -> None:
     """Give a request its result, unless it was cancelled."""
     if request.future.set_running_or_notify_cancel():
         request.future.set_result(generations)
-
-
-def fail(request: ActiveRequest, error: Exception) -> None:
-    """Give a request its error, unless it was cancelled."""
-    if request.future.set_running_or_notify_cancel():
-        request.future.set_exception(error)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from edgebert_runtime.decoders.slot_cache import chunk_size
-from edgebert_runtime.errors import EdgebertError, LimitError
+from edgebert_runtime.errors import LimitError
 from edgebert_runtime.generation import Hypothesis, StepRequest, TopK
 from edgebert_runtime.generation.search import start_search
 from edgebert_runtime.generation.step_model import Floats
 from edgebert_runtime.inputs.validation import Item, check_whole
-from edgebert_runtime.serving.fair_queue import FairQueue
 from edgebert_runtime.serving.prefix_cache import PrefixCache
-from edgebert_runtime.serving.refusals import draining, past_deadline, queue_full
-from edgebert_runtime.serving.requests import ActiveRequest, OnStep, SchedulerStats, answer_of, fail, resolve
+from edgebert_runtime.serving.requests import ActiveRequest, OnStep, SchedulerStats, answer_of, resolve
 from edgebert_runtime.serving.slots import SlotTable
-from edgebert_runtime.serving.throughput import Throughput
+from edgebert_runtime.serving.worker import Worker, fail
 from edgebert_runtime.tasks.base.text_engine import Generation, PreparedPrompt
 from edgebert_runtime.tasks.generator import Generator
 
@@ -36,11 +32,22 @@ CHUNK = 128
 SLOTS = 16
 
 
-class Scheduler:
+class SchedulerOptions(TypedDict, total=False):
+    """The options of :class:`Scheduler` by keyword."""
+
+    slots: int
+    chunk: int
+    max_cached_tokens: int | None
+    max_queued_tokens: int | None
+    prefix_tokens: int
+    clock: Callable[[], float]
+
+
+class Scheduler(Worker[ActiveRequest]):
     """Runs requests of a :class:`~edgebert_runtime.Generator` together, each with its own options.
 
     A request gets the tokens that ``generate`` gives it alone, in a float32 bundle and in any other that is
-    batch-invariant. One thread calls :meth:`step`; any thread submits, and cancels by the future's ``cancel``.
+    batch-invariant. Any thread submits; one calls :meth:`step`, see :class:`Worker`.
 
     Args:
         generator: The engine. Its bundle keeps the KV cache in place: target ``cpu``.
@@ -68,25 +75,18 @@ class Scheduler:
         prefix_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(max_queued_tokens, clock)
         self.generator = generator
         self.slots = check_whole("slots", slots, 1, 1 << 16)
         self.chunk = check_whole("chunk", chunk, 3, 1 << 24)
-        most = slots * generator.max_tokens
+        most = self.slots * generator.max_tokens
         self.max_cached_tokens = check_whole(
             "max_cached_tokens", most if max_cached_tokens is None else max_cached_tokens, 1, most
         )
-        self.max_queued_tokens = max_queued_tokens
-        self.clock = clock
-        self.cache = generator.slot_cache(slots)
+        self.cache = generator.slot_cache(self.slots)
         self.table: SlotTable[ActiveRequest] = SlotTable(self.cache)
         self.prefixes = PrefixCache(check_whole("prefix_tokens", prefix_tokens, 0, 1 << 40))
-        self.queue: FairQueue[ActiveRequest] = FairQueue(clock)
-        self.reserved_rows = self.reserved_tokens = 0
-        self.lock = threading.Lock()  # of the queue
-        self.stepping = threading.Lock()
-        self.throughput = Throughput()
         self.steps = self.chunks = self.generated_tokens = self.prefill_tokens = 0
-        self.draining = False
 
     def submit(
         self,
@@ -126,15 +126,9 @@ class Scheduler:
             LimitError: for a request that can never fit.
             QueueFullError: if too many tokens wait already.
         """
-        deadline = math.inf if timeout is None else self.clock() + timeout
-        request = ActiveRequest(prompt, Future(), on_step, deadline)
+        request = ActiveRequest(prompt, Future(), on_step, self.deadline(timeout))
         self.check_size(request)
-        with self.lock:
-            if self.draining:
-                raise draining()
-            if self.max_queued_tokens is not None and self.queue.tokens + request.tokens > self.max_queued_tokens:
-                raise queue_full(self.queue.tokens, self.max_queued_tokens, self.throughput)
-            self.queue.push(request, request.tokens, object() if flow is None else flow, self.throughput.seconds(1))
+        self.push([request], [request.tokens], object() if flow is None else flow)
         return request.future
 
     def check_size(self, request: ActiveRequest) -> None:
@@ -154,42 +148,27 @@ class Scheduler:
                     options={"max_new_tokens": ...},
                 )
 
-    def step(self) -> bool:
-        """Continue all running rows by a token, and compute a chunk of one prompt. Return whether work is left.
-
-        Raises:
-            EdgebertError: if another thread is in it.
-        """
-        if not self.stepping.acquire(blocking=False):
-            raise EdgebertError("two threads step the same scheduler; only one may")
-        try:
-            self.sweep()
-            self.admit()
-            self.decode()
-            self.prefill()
-            return bool(self.queue) or bool(self.table.owners) or self.table.prefilling is not None
-        finally:
-            self.stepping.release()
-
-    def sweep(self) -> None:
-        """End the requests that were cancelled, or whose time is over."""
-        now = self.clock()
-
-        def is_over(request: ActiveRequest) -> bool:
-            return request.future.cancelled() or request.deadline <= now
-
-        with self.lock:
-            waiting = self.queue.take(is_over)
-        active = [request for request in self.active() if is_over(request)]
-        for request in active:
-            self.leave(request)
-        for request in (*waiting, *active):
-            fail(request, past_deadline())
+    def run_step(self) -> bool:
+        """Continue all running rows by a token, and compute a chunk of one prompt. Return whether work is left."""
+        self.admit()
+        self.decode()
+        self.prefill()
+        return bool(self.queue) or bool(self.table.owners) or self.table.prefilling is not None
 
     def active(self) -> list[ActiveRequest]:
         """Return the requests in the KV cache."""
         prefilling = self.table.prefilling
         return self.table.requests() + ([prefilling] if prefilling is not None else [])
+
+    @property
+    def reserved_rows(self) -> int:
+        """The rows of active requests, those to come included."""
+        return sum(request.prompt.rows for request in self.active())
+
+    @property
+    def reserved_tokens(self) -> int:
+        """The tokens of active requests, those to come included."""
+        return sum(request.tokens for request in self.active())
 
     def admit(self) -> None:
         """Start the prefill of the first waiting request, once it fits. None passes it meanwhile."""
@@ -205,8 +184,6 @@ class Scheduler:
             ):
                 return
             self.queue.pop()
-        self.reserved_rows += request.prompt.rows
-        self.reserved_tokens += request.tokens
         slot = self.table.begin_prefill(request)
         if (contents := self.prefixes.longest(request.prompt.ids)) is not None:
             self.cache.write(slot, contents)
@@ -297,29 +274,16 @@ class Scheduler:
             fail(request, error)
             return
         self.leave(request)
-        resolve(request, self.generator.results(request.prompt, hypotheses[0]))
+        try:
+            generations = self.generator.results(request.prompt, hypotheses[0])
+        except Exception as error:
+            fail(request, error)
+        else:
+            resolve(request, generations)
 
-    def leave(self, request: ActiveRequest) -> None:
-        """Free the slots and the reservation of a request."""
-        self.table.remove(request)
-        self.reserved_rows -= request.prompt.rows
-        self.reserved_tokens -= request.tokens
-
-    def drain(self) -> None:
-        """Take no more requests; :meth:`step` until it returns False finishes those that were taken."""
-        with self.lock:
-            self.draining = True
-
-    def close(self, error: EdgebertError | None = None) -> None:
-        """Take no more requests, and fail all that are not finished."""
-        self.drain()
-        with self.stepping, self.lock:
-            waiting = self.queue.take(lambda request: True)
-            active = self.active()
-            for request in active:
-                self.leave(request)
-        for request in (*waiting, *active):
-            fail(request, error or EdgebertError("the scheduler was closed before the request was finished"))
+    def leave(self, item: ActiveRequest) -> None:
+        """Free the slots of a request, and with them its reservation."""
+        self.table.remove(item)
 
     def stats(self) -> SchedulerStats:
         """Return the figures of this moment."""

@@ -58,9 +58,9 @@ def test_rows_of_a_batch_have_like_lengths_and_fit(embedder: Embedder, monkeypat
     shapes: list[list[int]] = []
     plain = Embedder.run_rows
 
-    def watch(engine: Any, session: Any, rows: Any) -> Any:
+    def watch(engine: Any, rows: Any, session: Any = None) -> Any:
         shapes.append([len(row.ids) for row in rows])
-        return plain(engine, session, rows)
+        return plain(engine, rows, session)
 
     monkeypatch.setattr(Embedder, "run_rows", watch)
     texts = [[5] * length for length in (3, 4, 30, 31, 3, 20, 4, 28, 3)]
@@ -80,10 +80,10 @@ def test_rows_of_a_batch_have_like_lengths_and_fit(embedder: Embedder, monkeypat
 def test_a_row_that_fails_fails_alone(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Embedder.run_rows
 
-    def poisoned(engine: Any, session: Any, rows: Any) -> Any:
+    def poisoned(engine: Any, rows: Any, session: Any = None) -> Any:
         if any(13 in row.ids for row in rows):
             raise EdgebertError("the model cannot take 13")
-        return plain(engine, session, rows)
+        return plain(engine, rows, session)
 
     monkeypatch.setattr(Embedder, "run_rows", poisoned)
 
@@ -107,7 +107,7 @@ def test_limits_deadlines_and_the_end(embedder: Embedder) -> None:
             with pytest.raises(LimitError, match="the texts have 20 tokens together, the limit is 8"):
                 await model.run(lambda engine: engine.embed([[5] * 20]))
             with pytest.raises(DeadlineError):
-                await model.run(lambda engine: engine.embed([[5]]), timeout=-1)
+                await model.run(lambda engine: engine.embed([[5]]), timeout=1e-9)
         with pytest.raises(EdgebertError, match="closed"):
             await model.run(lambda engine: engine.embed(["a"]))
 
@@ -176,5 +176,72 @@ def test_an_error_in_the_block_fails_requests_at_once(generator: Generator) -> N
         assert isinstance(results[-1], EdgebertError)
         with pytest.raises(QueueFullError):
             await model.generate("a")
+
+    run(main())
+
+
+def test_a_step_that_raises_fails_what_waits_and_the_next_request_works(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with AsyncTextGenerator(generator) as model:
+            with monkeypatch.context() as patch:
+
+                def broken() -> bool:
+                    raise RuntimeError("a bug")
+
+                patch.setattr(model.scheduler, "run_step", broken)
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await model.generate("a", max_new_tokens=1)
+            assert len(await model.generate("a", max_new_tokens=1)) == 1
+
+    run(main())
+
+
+def test_a_result_that_cannot_be_read_ends_its_request(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncTextGenerator(generator) as model:
+            with monkeypatch.context() as patch:
+
+                def broken(*_: object) -> None:
+                    raise ValueError("no text")
+
+                patch.setattr(generator, "results", broken)
+                with pytest.raises(ValueError, match="no text"):
+                    await model.generate("a", max_new_tokens=1)
+            assert len(await model.generate("a", max_new_tokens=1)) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan")])
+def test_a_timeout_is_a_number_of_seconds(embedder: Embedder, timeout: Any) -> None:
+    async def main() -> None:
+        async with AsyncEngine(embedder) as model:
+            with pytest.raises(InputError, match="timeout=.* is not a number of seconds above 0"):
+                await model.run(lambda engine: engine.embed(["a"]), timeout=timeout)
+
+    run(main())
+
+
+@pytest.mark.parametrize("value", [0, "x"])
+def test_the_size_of_a_batch_is_checked(embedder: Embedder, value: Any) -> None:
+    with pytest.raises(InputError, match=f"max_batch_tokens={value!r}"):
+        AsyncEngine(embedder, max_batch_tokens=value)
+
+
+def test_a_long_call_that_is_cancelled_leaves_no_rows(embedder: Embedder) -> None:
+    async def main() -> None:
+        async with AsyncEngine(embedder) as model:
+            call = asyncio.create_task(model.run(lambda engine: engine.embed([[5] * 30] * 3000)))
+            while len(model.batcher.queue) < 600:  # two windows wait
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            batches = model.batcher.batches
+            await model.run(lambda engine: engine.embed(["a"]))
+            assert model.batcher.batches <= batches + 2
+            assert len(model.batcher.queue) == 0
 
     run(main())

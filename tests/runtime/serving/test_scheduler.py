@@ -293,7 +293,7 @@ def test_one_thread_steps(engine: Generator) -> None:
 
     scheduler.submit([6], on_step=step, max_new_tokens=1)
     run(scheduler)
-    assert [str(error) for error in errors] == ["two threads step the same scheduler; only one may"]
+    assert [str(error) for error in errors] == ["two threads step the same Scheduler; only one may"]
 
 
 def test_close_fails_what_is_left_and_drain_finishes_it(engine: Generator) -> None:
@@ -334,8 +334,9 @@ def test_a_bundle_that_copies_its_cache_is_refused(decoder_bundle: Callable[[str
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("slots", 0), ("chunk", 2), ("max_cached_tokens", 0), ("prefix_tokens", -1)]
+    ("option", "value"),
+    [("slots", 0), ("chunk", 2), ("max_cached_tokens", 0), ("max_queued_tokens", "x"), ("prefix_tokens", -1)],
 )
-def test_options_are_checked(engine: Generator, option: str, value: int) -> None:
-    with pytest.raises(InputError, match=f"{option}={value}"):
+def test_options_are_checked(engine: Generator, option: str, value: object) -> None:
+    with pytest.raises(InputError, match=f"{option}={value!r}"):
         Scheduler(engine, **{option: value})  # type: ignore[arg-type]

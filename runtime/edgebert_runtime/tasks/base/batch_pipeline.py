@@ -153,13 +153,13 @@ class BatchEngine(Engine, Generic[RequestT, WorkT, ValueT, ResultT]):
 
     def _run_batch(self, window: Window[WorkT, ValueT], request: RequestT, session: Runnable, batch: list[int]) -> None:
         """Run the rows of a batch, and set their values in the window."""
-        outputs = self.run_rows(session, [window.rows[number] for number in batch])
+        outputs = self.run_rows([window.rows[number] for number in batch], session)
         for number, parts in zip(batch, outputs, strict=True):
             self._receive(window, request, number, parts)
 
-    def run_rows(self, session: Runnable, rows: Sequence[ModelInput]) -> list[tuple[Floats, ...]]:
+    def run_rows(self, rows: Sequence[ModelInput], session: Runnable | None = None) -> list[tuple[Floats, ...]]:
         """Run rows as one batch; return each row's part of every output, which holds until the next batch."""
-        return self._scatter(rows, session.run(list(self._outputs), build_feeds(rows, self._inputs)))
+        return self._scatter(rows, (session or self._session).run(list(self._outputs), build_feeds(rows, self._inputs)))
 
     def _receive(
         self, window: Window[WorkT, ValueT], request: RequestT, number: int, parts: tuple[Floats, ...]
