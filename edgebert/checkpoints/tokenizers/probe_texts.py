@@ -49,20 +49,23 @@ MORE_TEXTS = (
 
 
 def variants() -> Iterator[str]:
-    """Yield each text in several cases, Unicode forms and spacings."""
+    """Yield each text in several forms."""
     for text in (*TEXTS, *MORE_TEXTS):
-        yield from dict.fromkeys(
-            (
-                text,
-                text.upper(),
-                text.lower(),
-                f"  {text}  ",
-                text.replace(" ", ""),
-                text.replace(" ", "   "),
-                unicodedata.normalize("NFD", text),
-                unicodedata.normalize("NFKC", text),
-            )
-        )
+        yield from dict.fromkeys(forms(text))
+
+
+def forms(text: str) -> tuple[str, ...]:
+    """Return a text in several cases, Unicode forms and spacings."""
+    return (
+        text,
+        text.upper(),
+        text.lower(),
+        f"  {text}  ",
+        text.replace(" ", ""),
+        text.replace(" ", "   "),
+        unicodedata.normalize("NFD", text),
+        unicodedata.normalize("NFKC", text),
+    )
 
 
 def token_probes(tokens: Sequence[str]) -> Iterator[str]:

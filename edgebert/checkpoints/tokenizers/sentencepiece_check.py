@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from edgebert.checkpoints.tokenizers.probe_texts import TEXTS
+from edgebert.checkpoints.tokenizers.probe_texts import TEXTS, forms
 from edgebert.checkpoints.tokenizers.sentencepiece_model import UNKNOWN, SentencePieces
 from edgebert.checkpoints.tokenizers.sentencepiece_normalizer import ESCAPE
 from edgebert.checkpoints.tokenizers.vocabulary import Vocabulary
@@ -22,18 +21,7 @@ def probes(vocabulary: Vocabulary) -> Iterator[tuple[str, str]]:
     """
     specials = list(dict.fromkeys([*vocabulary.specials, *vocabulary.added]))[:8]
     for text in TEXTS:
-        variants = (
-            text,
-            text.upper(),
-            text.lower(),
-            f"  {text}  ",
-            text.replace(" ", ""),
-            text.replace(" ", "   "),
-            unicodedata.normalize("NFD", text),
-            unicodedata.normalize("NFKC", text),
-            *text.split()[:3],
-        )
-        yield from (("", form) for form in dict.fromkeys(variants))
+        yield from (("", form) for form in dict.fromkeys((*forms(text), *text.split()[:3])))
         yield from ((code, text) for code in vocabulary.languages[:3])
     for token in specials:
         yield from (
