@@ -10,6 +10,7 @@ from typing import Any
 
 from edgebert_exporters.fidelity.comparison import headline_metric
 from edgebert_exporters.fidelity.figures import told_apart
+from edgebert_exporters.inference.sample_texts import MAX_UNKNOWN
 from edgebert_runtime.errors import QuantizationError
 
 # The remedy where a granularity is slow.
@@ -46,8 +47,16 @@ class Gates:
         figure, value = headline_metric(report["fidelity"])
         if not value >= self.min_fidelity:
             text = told_apart(value, self.min_fidelity)
+            message = f"the quantized model has a {figure} of {text} to float32, less than {self.min_fidelity}"
+            share = report.get("unknown_tokens", 0)
+            if share > MAX_UNKNOWN:
+                raise QuantizationError(
+                    f"{message}, but {share:.0%} of the tokens of the sample texts are unknown to the model",
+                    hint="give {calibration} texts of the kind that it reads, or {min_fidelity} for no limit",
+                    options={"calibration": ..., "min_fidelity": 0},
+                )
             raise QuantizationError(
-                f"the quantized model has a {figure} of {text} to float32, less than {self.min_fidelity}",
+                message,
                 hint="leave layers out with {exclude}, give {calibration} texts like yours, or lower {min_fidelity}",
                 options={"exclude": ..., "calibration": ..., "min_fidelity": ...},
             )

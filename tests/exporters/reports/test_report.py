@@ -126,6 +126,15 @@ def test_gates_name_figure_value_and_limit() -> None:
         Gates(0).check(report | {"fidelity": {"cosine_mean": math.nan}})
 
 
+def test_a_limit_missed_on_unreadable_texts_asks_for_others() -> None:
+    report = {"fidelity": FIDELITY, "speed": speeds(2), "unknown_tokens": 0.4}
+    with pytest.raises(
+        QuantizationError,
+        match=r"but 40% of the tokens of the sample texts are unknown .*; give calibration texts .*, or min_fidelity=0",
+    ):
+        Gates(0.996).check(report)
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
