@@ -24,7 +24,6 @@ from edgebert_exporters.verification.parity import TOLERANCE
 from edgebert_exporters.verification.reference_library import (
     SENTENCE_TRANSFORMERS,
     Library,
-    check_library,
     numbers_of,
     open_library,
     quiet,
@@ -215,16 +214,14 @@ COMPARISONS: dict[str, Callable[[Any, Library, str, str], Result]] = {
 def compare_with_library(bundle: Path, checkpoint: Path, name: str, progress: Progress) -> dict[str, Any]:
     """Run texts through a bundle and through a library on its checkpoint; return the figures.
 
-    Texts that the bundle refuses are left out.
+    Texts that the bundle refuses are left out. Callers have checked that the library is there and has the task.
 
     Raises:
-        ExportError: if the library is not installed, or cannot open the checkpoint.
+        ExportError: if the library cannot open the checkpoint.
         ParityError: if a float32 bundle gives other results, or a quantized one less alike than its report says.
     """
-    check_library(name)
     with load(bundle, verify="size") as engine, quiet():
         manifest = engine.bundle.manifest
-        check_library(name, manifest.task)
         library, compare = open_library(name, checkpoint, manifest.task), COMPARISONS[manifest.task]
         samples = sample_texts()
         texts = [*samples[:TEXTS], OTHER_TEXT]
