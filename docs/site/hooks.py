@@ -35,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn links to documents of the repository into links to pages; other files lose their links."""
-    source = {made: document for document, made in PAGES.items()}.get(page.file.src_uri)
+    source = {name: document for document, name in PAGES.items()}.get(page.file.src_uri)
     folder = posixpath.dirname(source if source is not None else f"docs/{page.file.src_uri}")
     parts = CODE.split(markdown)
     return "".join(part if part.startswith("```") else linked(part, folder, page.file.src_uri) for part in parts)

@@ -191,7 +191,9 @@ def difference(base: OpenedBundle, side: OpenedBundle, texts: Sequence[str] | No
     for name in SETTINGS:
         if first.settings.get(name) != second.settings.get(name):
             return f"its {name} is {second.settings.get(name)!r:.60}, not {first.settings.get(name)!r:.60}"
-    shapes = [[spec.shape[-1] for spec in one.signature.outputs if spec.name in one.results] for one in (base, side)]
+    shapes = [
+        [spec.shape[-1] for spec in bundle.signature.outputs if spec.name in bundle.results] for bundle in (base, side)
+    ]
     if shapes[0] != shapes[1]:
         return f"its outputs have {shapes[1]} numbers, not {shapes[0]}"
     if sample_rows(base.bundle, texts) != sample_rows(side.bundle, texts):

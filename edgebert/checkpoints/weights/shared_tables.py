@@ -66,9 +66,9 @@ def head_tables(model: ModelConfig, names: Collection[str], equal: Equal) -> tup
         return model, {}
     ours = next(name for name in kind.tensors if name.endswith("token_embedding"))
     head, table = (f"{name}.weight" for name in (heads[0], *kind.tensors[ours]))
-    both = head in names and table in names
-    tied = equal(head, table) if both else model.tied_head
-    tables = {f"{ours}.weight": head} if model.tied_head and head in names and not both else {}
+    separate = head in names and table in names
+    tied = equal(head, table) if separate else model.tied_head
+    tables = {f"{ours}.weight": head} if model.tied_head and head in names and not separate else {}
     return dataclasses.replace(model, tied_head=tied), tables
 
 

@@ -72,7 +72,7 @@ class Prompts:
         """Return the error for the name of no prompt."""
         fault = f"is none of the prompts {', '.join(self.texts)}" if self.texts else "is no prompt: the bundle has none"
         near = difflib.get_close_matches(str(name), self.texts, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "or give {prompt_text}"
+        hint = f"did you mean {near[0]}?" if near else "give {prompt_text} for one of your own"
         return InputError(fault, option="prompt", value=name, hint=hint, options={} if near else {"prompt_text": ...})
 
     def of_call(

@@ -192,7 +192,9 @@ class Embedder(BatchEngine[EmbedRequest, EmbedItem, Floats, Embedded]):
         elif stride:
             windows = {"long_texts": "mean"}
             raise InputError("has an effect with {long_texts} only", option="stride", value=stride, options=windows)
-        dim = self.dim if (asked := options.get("dim")) is None else check_whole("dim", asked, 1, self.max_dim)
+        dim = self.dim
+        if (call_dim := options.get("dim")) is not None:
+            dim = check_whole("dim", call_dim, 1, self.max_dim)
         scales = (normalize := options.get("normalize")) is not None and self._scales(normalize)
         return EmbedRequest(checked, long_texts, stride, prompt, dim, scales)
 

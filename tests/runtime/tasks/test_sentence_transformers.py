@@ -246,7 +246,7 @@ def test_what_would_change_vectors_is_refused_by_name(folder: Path, fault: str) 
 
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"prompt": "querry"}, "prompt='querry' is none of the prompts query, passage; did you mean query?"),
-    "far": ({"prompt": "x"}, "prompt='x' is none of the prompts query, passage; or give prompt_text"),
+    "far": ({"prompt": "x"}, "prompt='x' is none of the prompts query, passage; give prompt_text for one of your own"),
     "empty": ({"prompt": ""}, "prompt='' is none of the prompts"),
     "kind": ({"prompt": 3}, "prompt=3 is none of the prompts"),
     "two": ({"prompt": "query", "prompt_text": "a"}, "prompt='query' goes without prompt_text='a'"),
